@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
 from pathlib import Path
@@ -124,13 +124,30 @@ class Scheduler:
     @overload
     def enqueue(
         self,
+        handler: Callable[Concatenate[Task, ...], Awaitable[R]],
+        payload: Mapping[str, Any] | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> TaskHandle[R]: ...
+    @overload
+    def enqueue(
+        self,
         handler: Callable[Concatenate[Task, ...], R],
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> TaskHandle[R]: ...
     @overload
     def enqueue(
-        self, handler: Callable[Concatenate[P, ...], R], payload: P, **options: Unpack[EnqueueOptions]
+        self,
+        handler: Callable[Concatenate[P, ...], Awaitable[R]],
+        payload: P | Mapping[str, Any],
+        **options: Unpack[EnqueueOptions],
+    ) -> TaskHandle[R]: ...
+    @overload
+    def enqueue(
+        self,
+        handler: Callable[Concatenate[P, ...], R],
+        payload: P | Mapping[str, Any],
+        **options: Unpack[EnqueueOptions],
     ) -> TaskHandle[R]: ...
     def enqueue(self, handler: Any, payload: Any = None, **options: Unpack[EnqueueOptions]) -> TaskHandle[Any]:
         """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.
@@ -258,6 +275,17 @@ class Scheduler:
             limit: most tasks; None: all.
         """
         return self.connection.task_tables.attempts(where, limit, now_us()).read_all()
+
+    def list_logs(self, where: str = "", *, limit: int | None = None) -> pa.Table:
+        """What attempts have printed and logged, one row per line in the order of keys, attempts and lines; no JVM is started.
+
+        From the tables alone, which are up to `logs.trigger` (30 s) behind: `TaskHandle.logs` of one task has the newest lines too.
+
+        Args:
+            where: which tasks: as in `list_tasks`.
+            limit: most tasks; None: all.
+        """
+        return self.connection.task_tables.lines(where, limit, now_us()).read_all()
 
     # -- schedules ------------------------------------------------------------------------------------------------------
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, shown
 
 MOST_TAGS: Final = 16
 MAX_TAG_CHARS: Final = 64
@@ -20,13 +20,29 @@ def given_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
     """Tags as people pass them, each once, in their order; whether they are tags is judged with the record.
 
     Raises:
-        ArgumentError: it is one text, or no collection at all.
+        ArgumentError: it is one text, a mapping, or no collection at all.
     """
     if tags is None:
         return ()
+    check_collection(tags)
+    return tuple(dict.fromkeys(tags))
+
+
+def check_collection(tags: object) -> None:
+    """Refuses what would become other tags than somebody meant.
+
+    Raises:
+        ArgumentError: it is one text, a mapping, or no collection at all.
+    """
+    if isinstance(tags, Mapping):
+        texts = [f"{name}:{value}" for name, value in list(tags.items())[:2]]
+        raise ArgumentError(
+            f"tags is a mapping, {shown(tags)}, and tags have no values.",
+            hint=f"Write a name and its value as one text, such as {shown(texts or ['team:blue'])}.",
+            reason="wrong_value",
+        )
     if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
         raise ArgumentError(f"tags is {tags!r}.", hint='Pass several texts, such as ["billing"].', reason="wrong_value")
-    return tuple(dict.fromkeys(tags))
 
 
 def tags_of_runs(tags: Iterable[str]) -> tuple[str, ...]:

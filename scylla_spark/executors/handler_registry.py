@@ -195,6 +195,16 @@ def registered(function: Callable[..., Any]) -> Handler:
     )
 
 
+def look_in_current_folder() -> None:
+    """Lets modules of handlers be found in the current folder first, as `python -m` does; child processes find them there, too.
+
+    Console scripts have the folder of the script there instead, and no module of a project that is not installed.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
 def load(modules: Sequence[str]) -> dict[str, Handler]:
     """Imports modules and returns every registered handler by the names that tasks may use.
 

@@ -33,6 +33,20 @@ class OutputTerms(NamedTuple):
     identity: str = ""
 
 
+class LogTerms(NamedTuple):
+    """How much is kept of what handlers write, in bytes.
+
+    Attributes:
+        head: of the beginning of an attempt.
+        tail: of its end, beyond that.
+        line: of a line.
+    """
+
+    head: int
+    tail: int
+    line: int
+
+
 class LogKeeper(Protocol):
     """What reads the lines that children write; neither call waits for anything."""
 
@@ -41,6 +55,21 @@ class LogKeeper(Protocol):
 
     def close(self, child: Hashable) -> None:
         """The child is dead: what it has left is read, and then let go of."""
+
+
+@runtime_checkable
+class HearsLines(Protocol):
+    """A keeper to which lines may come from children on other machines."""
+
+    def terms(self) -> LogTerms:
+        """How much is kept."""
+
+    def hear(self, children: Sequence[Sequence[bytes]]) -> None:
+        """Takes what children have written, without waiting for anything; more than may wait is dropped, and counted.
+
+        Args:
+            children: of each of them the frames that its memory held, in order (see `executors.local.log_writer`).
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, UnreachableError, WaitTimeoutError
+from scylla_spark.executors.handler_registry import look_in_current_folder
 from scylla_spark.io.kafka.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
@@ -52,6 +53,8 @@ def run(make: Callable[[Settings], Deployment], description: str | None, argumen
 def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
     """Starts services, says once that they are ready, and drains them at SIGTERM or Ctrl-C, also while they start.
 
+    Modules of handlers are found in the current folder, too.
+
     Raises:
         WaitTimeoutError: they were not ready in time.
         UnreachableError: something was killed while they stopped.
@@ -59,6 +62,7 @@ def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
     """
     stop = threading.Event()
     _stop_on_signals(stop)
+    look_in_current_folder()
     try:
         _serve(deployment, ready, stop)
     except Exception as error:

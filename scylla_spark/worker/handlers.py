@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ConfigError, SchedulerError
 from scylla_spark.executors.handler_registry import Handler, load, unregistered
+from scylla_spark.executors.local.handler_call import describe, stack_of
 
 ANY: Final = "*"
 """The name of a handler for all tasks that have none of their own here, and for those that name none at all."""
@@ -28,9 +29,10 @@ def resolved(source: Source) -> dict[str, Handler]:
     Batches, Spark and isolation are there beside a dispatcher alone, so handlers that ask for one of them are left to it.
 
     Raises:
-        ArgumentError: there is none. Errors of modules pass through.
+        ArgumentError: there is none, or a module file is missing.
+        ConfigError: a module cannot be imported (the message holds the stack).
     """
-    found = _by_name(source) if isinstance(source, Mapping) else load(source)
+    found = _by_name(source) if isinstance(source, Mapping) else _imported(source)
     ours = {
         name: entry
         for name, entry in found.items()
@@ -47,6 +49,18 @@ def resolved(source: Source) -> dict[str, Handler]:
 def asked_for(handlers: Mapping[str, Handler]) -> tuple[str, ...] | None:
     """The names that a worker asks for; None: all tasks."""
     return None if ANY in handlers else tuple(sorted(handlers))
+
+
+def _imported(modules: Sequence[str]) -> dict[str, Handler]:
+    try:
+        return load(modules)
+    except SchedulerError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a module does while it is imported
+        raise ConfigError(
+            f"A handler module cannot be imported: {describe(error)}\n{stack_of(error)}\n",
+            hint="Pass paths of .py files, and modules of the current folder or of installed packages.",
+        ) from error
 
 
 def _by_name(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:

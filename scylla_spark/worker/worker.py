@@ -142,6 +142,7 @@ class Worker:
 
         Raises:
             ArgumentError: a handler is not usable.
+            ConfigError: a module of handlers cannot be imported.
             SetupError: OpenTelemetry is not installed, or an exporter that its variables name.
             ConflictError: another worker has taken the name, or the token does not let it in.
             UnreachableError: what answers is no API.

@@ -14,6 +14,7 @@ from scylla_spark.services.api.tasks.views import attempt_view
     ("work", "shown"), [(WorkNote(isolation="sandbox"), "sandbox"), (WorkNote(), None), (None, None)]
 )
 def test_the_level_of_an_attempt_is_shown_over_http_and_on_the_command_line(work, shown):
-    attempt = attempt_of(Fact(TaskKey(0, "lane", "u"), 1, "succeeded", work=work))
-    assert attempt_view(attempt)["isolation"] == shown
+    key = TaskKey(0, "lane", "u")
+    attempt = attempt_of(Fact(key, 1, "succeeded", work=work))
+    assert attempt_view(key, attempt)["isolation"] == shown
     assert cli_task._attempt(attempt)["isolation"] == shown

@@ -63,6 +63,17 @@ def test_outputs_of_each_attempt_are_listed_from_the_tables(client):
     assert [one["outputs"] for one in attempts] == [first, second]
 
 
+def test_attempts_and_outputs_say_where_files_and_lines_are_read(client):
+    attempts = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
+    assert [[one["url"] for one in attempt["outputs"]] for attempt in attempts] == [
+        [address(1, "a.txt"), address(1, FILE)], [address(2, "a.txt")],
+    ]  # fmt: skip
+    assert client.get(attempts[0]["outputs"][1]["url"]).content == CONTENT
+    assert [one["logs_url"] for one in attempts] == [f"/v1/tasks/{id_of(KEY)}/logs?attempt={n}" for n in (1, 2)]
+    newest = client.get(f"/v1/tasks/{id_of(KEY)}").json()["last_attempt"]
+    assert newest == attempts[-1]
+
+
 def test_a_file_comes_whole_as_an_attachment_that_no_browser_shows(client):
     answer = client.get(address(1, FILE))
     assert (answer.status_code, answer.content) == (200, CONTENT)

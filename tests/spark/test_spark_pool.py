@@ -9,7 +9,7 @@ import pytest
 
 from scylla_spark.clock import boot_us, both_us, now_us
 from scylla_spark.core.output import read_links
-from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.executors.interface import LogTerms, OutputTerms
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import WorkerConfig, outcome, to_table
@@ -46,9 +46,39 @@ def worker():
         spark_worker._workshops.pop(config).close()
 
 
+class Kept:
+    """A LogKeeper that keeps the frames it hears of."""
+
+    def __init__(self):
+        self.frames = []
+
+    def open(self, child):
+        raise AssertionError("children of the Spark pool are on executors")
+
+    def close(self, child):
+        raise AssertionError("children of the Spark pool are on executors")
+
+    def terms(self):
+        return LogTerms(4_096, 128 * 1024, 1_024)
+
+    def hear(self, children):
+        self.frames += [json.loads(frame) for frames in children for frame in frames]
+
+    def lines_of(self, lane):
+        """The texts under a task with this ordering id."""
+        numbers = {frame[1] for frame in self.frames if frame[0] == "begin" and frame[3] == lane}
+        return [frame[6] for frame in self.frames if frame[0] == "line" and frame[1] in numbers]
+
+
 @pytest.fixture(scope="module")
-def running(spark, tmp_path_factory):
+def kept():
+    return Kept()
+
+
+@pytest.fixture(scope="module")
+def running(spark, kept, tmp_path_factory):
     pool = SparkPool([HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool.keep_logs(kept)
     pool.keep_outputs(OutputTerms(str(tmp_path_factory.mktemp("outputs")), 8, 4_000_000))
     pool.attach(spark)
     running = Running(pool, slack_s=20)
@@ -58,6 +88,19 @@ def running(spark, tmp_path_factory):
 
 class TestSparkPoolConforms(ExecutorConformance):
     keeps_outputs = True
+
+
+def test_what_a_handler_prints_comes_with_its_outcome(running, kept):
+    kept.frames.clear()
+    assert running.one("print", "ü on an executor", lane="printing").outcome == "succeeded"
+    assert kept.lines_of("printing") == ["ü on an executor"]
+    assert kept.frames[-1][0] == "end"
+
+
+def test_the_last_lines_of_a_handler_whose_process_died_come_with_its_outcome(running, kept):
+    kept.frames.clear()
+    assert running.one("print_and_die", "last words", lane="dying").failure.kind == "child_died"
+    assert kept.lines_of("dying") == ["last words"]
 
 
 class TestSparkWorker:

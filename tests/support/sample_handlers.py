@@ -197,6 +197,12 @@ def print_text(task: Task) -> None:
     print(task.payload)
 
 
+@handler("print_and_die")
+def print_and_die(task: Task) -> None:
+    print(task.payload)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @handler("print_much")
 def print_much(task: Task) -> str:
     line = "x" * 1023 + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -20,9 +21,9 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
+from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.lists import _listed
-from tests.support.delta_tables import append, at, fact, make, task
+from tests.support.delta_tables import append, at, fact, key_columns, make, task
 from tests.support.open_tables import generated
 
 NOW = at(12)
@@ -153,6 +154,39 @@ def test_an_attempt_is_told_of_by_what_says_most_of_it(path):
             ("a", 1, "failed", "KeyError", None), ("a", 2, "succeeded", None, '{"n": 1}'), ("b", 1, "failed", None, None),
         ]  # fmt: skip
         assert [row["ordering_id"] for row in site.list_attempts("state:cancelled").to_pylist()] == ["b"]
+
+
+def test_lines_stand_in_order_each_once_and_only_those_of_the_tasks_that_were_asked_for(path):
+    make(path)
+    one, two = (TaskKey(at(9), lane, "u") for lane in "ab")
+    append(path, TASKS, [task(one), task(two)])
+    written = [(one, 2, 1), (one, 1, 2), (one, 1, 2), (one, 1, 1), (two, 1, 1)]
+    append(path, ATTEMPT_LOGS, [line(*place, offset) for offset, place in enumerate(written)])
+    append(path, ATTEMPT_LOGS, [line(one, 2, 1, 9) | {"stream": "scheduler", "text": "[3 lines]"}])
+    with sched(path) as site:
+        rows = site.list_logs().to_pylist()
+        assert [(row["ordering_id"], row["attempt"], row["seq"], row["text"]) for row in rows] == [
+            ("a", 1, 1, "line 1"), ("a", 1, 2, "line 2"), ("a", 2, 1, "[3 lines]"), ("a", 2, 1, "line 1"), ("b", 1, 1, "line 1"),
+        ]  # fmt: skip
+        assert rows[0]["at"] == from_us(at(9))
+        assert (rows[0]["epoch"], rows[0]["stream"], rows[0]["fields"]) == (7, "stdout", '{"n":1}')
+        assert [row["ordering_id"] for row in site.list_logs("lane:b").to_pylist()] == ["b"]
+        assert site.list_logs("lane:nobody").schema == site.list_logs(limit=1).schema
+
+
+def line(key, attempt, seq, offset):
+    return key_columns(key) | {
+        "attempt": attempt, "epoch": 7, "seq": seq, "at": from_us(at(9)), "stream": "stdout", "text": f"line {seq}",
+        "fields": '{"n":1}', "log_offset": offset,
+    }  # fmt: skip
+
+
+def test_where_no_lines_are_kept_the_list_is_empty(path):
+    make(path)
+    append(path, TASKS, [task(TaskKey(at(9), "a", "u"))])
+    shutil.rmtree(f"{path}/{ATTEMPT_LOGS.name}")
+    with sched(path) as site:
+        assert site.list_logs().num_rows == 0
 
 
 @pytest.mark.slow

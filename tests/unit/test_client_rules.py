@@ -145,6 +145,15 @@ def test_what_would_be_refused_raises_and_is_not_sent(scheduler, producer, wrong
     assert producer.records == []
 
 
+def test_an_argument_of_other_schedulers_is_refused_with_what_it_is_called_here(scheduler, producer):
+    with pytest.raises(ArgumentError, match="no start_by") as refused:
+        scheduler.enqueue("h", start_by="10m")
+    assert "expires" in refused.value.hint
+    with pytest.raises(TypeError, match="'colour'"):
+        scheduler.enqueue("h", colour="blue")
+    assert producer.records == []
+
+
 def test_a_payload_nested_too_deep_is_refused(scheduler, producer):
     payload: dict = {}
     for _ in range(5_000):
@@ -296,7 +305,7 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
     plan |= {"list_schedules", "pause_schedules", "resume_schedules"}
     frames = {"status", "attempts", "completions", "rejected", "schedules", "jobs", "fires"}
     queues = {"put_queue", "put_queues", "queue", "queues", "create_token"}
-    lists = {"list_tasks", "stream_tasks", "list_attempts", "handlers"}
+    lists = {"list_tasks", "stream_tasks", "list_attempts", "list_logs", "handlers"}
     told = {
         "put_notification_rule", "notification_rules", "delete_notification_rule", "test_notification_rule",
     }  # fmt: skip

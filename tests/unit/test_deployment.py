@@ -7,14 +7,18 @@ import pytest
 
 from scylla_spark import cli
 from scylla_spark.config.settings import Metrics, Settings
-from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SetupError
+from scylla_spark.core.records.command import Rules
+from scylla_spark.errors import ArgumentError, ConfigError, ConflictError, NotFoundError, SetupError
 from scylla_spark.executors import catalog as executors
 from scylla_spark.executors.interface import OnSession
+from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.http_get import fetch
 from scylla_spark.services import deployment
 from scylla_spark.services import roles as catalog
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.service import DispatchService
+from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from scylla_spark.services.service import Role
 
 SESSION = object()
@@ -140,6 +144,27 @@ def test_when_one_cannot_begin_those_that_have_begun_are_stopped(roles, told, tm
     with pytest.raises(SetupError, match=f"two cannot {event}"):
         Deployment(settings(tmp_path), roles=names, spark=SESSION).start()
     assert told[-2:] == ["two stop", "one stop"]
+
+
+def test_a_dispatcher_without_tables_says_so_and_stops(tmp_path):
+    with pytest.raises(NotFoundError):
+        Deployment(settings(tmp_path, logs={"enabled": False}, **READER), roles=["dispatch"]).start()
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "./no_such_file.py"])
+def test_a_dispatcher_says_which_handlers_it_cannot_import_and_stops(tmp_path, monkeypatch, module):
+    monkeypatch.setattr(TableReader, "rules", lambda _self: Rules(2))
+    changes = {"logs": {"enabled": False}, "handlers": (module,), **READER}
+    with pytest.raises((ConfigError, ArgumentError), match=module.strip("./")):
+        Deployment(settings(tmp_path, **changes), roles=["dispatch"]).start()
+
+
+def test_a_dispatcher_whose_tails_have_not_begun_stops(tmp_path):
+    chosen = settings(tmp_path)
+    dispatcher = Dispatcher(chosen, {})
+    tasks = TasksTail(chosen, Rules(2), dispatcher.mailbox, dispatcher.engine, dispatcher, dict)
+    dispatcher.use(None, tasks, dispatcher._outcomes)
+    dispatcher.stop()
 
 
 def test_all_are_stopped_even_if_one_fails_to(roles, told, tmp_path):

@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from datetime import timedelta
 
 import pytest
 
 from scylla_spark.core.task import Retry
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors import handler_registry
-from scylla_spark.executors.handler_registry import handler, load
+from scylla_spark.executors.handler_registry import handler, load, look_in_current_folder
+from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
+from scylla_spark.services import process_main
 
 
 @pytest.fixture(autouse=True)
 def _empty_registry(monkeypatch):
     monkeypatch.setattr(handler_registry, "_registered", {})
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The current folder, with a module of handlers that is not installed, as a console script finds it."""
+    (tmp_path / "my_errands.py").write_text(
+        "from scylla_spark import handler\n\n\n@handler('errand')\ndef errand(task):\n    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
+    importlib.invalidate_caches()
+    yield tmp_path
+    sys.modules.pop("my_errands", None)
+
+
+def test_modules_of_the_current_folder_are_found_here_and_in_child_processes(project):
+    look_in_current_folder()
+    look_in_current_folder()
+    assert sys.path.count(str(project)) == 1
+    assert "errand" in load(["my_errands"])
+    forkserver = ForkserverHandle(["my_errands"], wants_output=False)
+    forkserver.close()
+    assert set(forkserver.handlers) == {"errand"}
+
+
+def test_whatever_serves_finds_modules_of_the_current_folder(project, monkeypatch):
+    monkeypatch.setattr(process_main, "_stop_on_signals", lambda _stop: None)
+    monkeypatch.setattr(process_main, "_serve", lambda *_: None)
+    process_main.serve(None, lambda _: None)
+    assert sys.path[0] == str(project)
+
+
+def test_a_module_that_is_nowhere_is_an_error_of_the_settings_that_says_where_was_looked(project):
+    with pytest.raises(ConfigError, match="no_such_module") as refused:
+        ForkserverHandle(["no_such_module"], wants_output=False)
+    assert "the current folder" in refused.value.hint
 
 
 def test_decorated_function_is_returned_unchanged():

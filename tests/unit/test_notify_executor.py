@@ -22,7 +22,7 @@ from scylla_spark.core.task import Invocation, Outcome
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.notify import address
 from scylla_spark.executors.notify.delivery import Delivered, deliver, judged
-from scylla_spark.executors.notify.executor import NotifyExecutor
+from scylla_spark.executors.notify.executor import RETRY, NotifyExecutor
 from scylla_spark.executors.notify.post import MAX_ANSWER_BYTES, Answer, target_of
 from scylla_spark.executors.notify.signature import key_of, signed
 from tests.support.waiting import holds
@@ -39,6 +39,29 @@ MESSAGE = {
 
 def notify(url: str, *, private: bool = True, **channel: Any) -> Notify:
     return Notify.model_validate({"channels": {"ops": {"url": url, **channel}}, "private_addresses": private})
+
+
+# -- how long it is tried -----------------------------------------------------------------------------------------------
+
+
+class Bound:
+    """A source of chance that always gives one end of what it is asked for."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def randint(self, *ends: int) -> int:
+        return ends[self.end]
+
+
+@pytest.mark.parametrize(("end", "least_h", "most_h"), [(0, 24, 30), (1, 48, 60)])
+def test_a_receiver_that_is_down_for_a_day_still_gets_its_messages(end: int, least_h: int, most_h: int) -> None:
+    assert RETRY.max_retries is not None
+    chance: Any = Bound(end)
+    waits = [RETRY.wait_us(attempt, chance) for attempt in range(2, RETRY.max_retries + 2)]
+    assert least_h < sum(waits) / 3_600_000_000 < most_h
+    assert max(waits) <= 1_800_000_000, "it gets them soon after it is back"
+    assert waits[0] <= 5_000_000
 
 
 # -- signatures ---------------------------------------------------------------------------------------------------------

@@ -65,6 +65,18 @@ def test_one_text_is_not_taken_for_several():
     assert command(NOW, "h", tags=iter(["a", "b", "a"])).tags == ("a", "b")
 
 
+def test_a_mapping_is_not_taken_for_its_names():
+    with pytest.raises(ArgumentError, match="tags have no values") as refused:
+        command(NOW, "h", tags={"team": "blue", 7: 8})
+    assert "'team:blue'" in refused.value.hint
+
+
+@pytest.mark.parametrize("tags", ["billing", {"team": "blue"}])
+def test_the_tags_of_a_schedule_are_several_texts_too(tags):
+    with pytest.raises(ArgumentError, match="tags is"):
+        Schedule("nightly", handler="seen", trigger=Trigger.every("1h"), tags=tags)
+
+
 def test_a_cancel_has_none():
     record = json.loads(encode(Command("cancel", KEY, 0, enqueued_us=NOW))) | {"tags": ["a"]}
     assert validate(0, 0, NOW, None, json.dumps(record).encode(), Rules(1)).tags == ()

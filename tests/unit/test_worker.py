@@ -14,7 +14,15 @@ from typer.testing import CliRunner
 from scylla_spark import Abort, RateLimited, Worker, Yield
 from scylla_spark.cli.app import app
 from scylla_spark.core.lease_messages import folded
-from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError, UnreachableError
+from scylla_spark.errors import (
+    ArgumentError,
+    ConfigError,
+    ConflictError,
+    NotFoundError,
+    SchedulerError,
+    UnreachableError,
+)
+from scylla_spark.executors import handler_registry
 from scylla_spark.worker.connection import Connection, Reply, site
 from scylla_spark.worker.conversation import Wishes
 from scylla_spark.worker.handlers import asked_for, resolved
@@ -613,6 +621,37 @@ def test_the_command_line_says_that_there_is_no_such_worker():
         done = CliRunner().invoke(app, ["worker", "drain", "w", "--url", server.url])
     assert isinstance(done.exception, NotFoundError)
     assert "No worker 'w'" in str(done.exception)
+
+
+RUN = ["worker", "run", "--url", "http://127.0.0.1:9", "--queue", "gpu", "--handlers"]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [(None, "No module named 'my_chores'"), ("1 / 0", "division by zero"), ("exit(3)", "SystemExit")],
+)
+def test_a_worker_whose_handlers_cannot_be_imported_says_so(tmp_path, monkeypatch, source, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    if source is not None:
+        (tmp_path / "my_chores.py").write_text(source)
+    done = CliRunner().invoke(app, [*RUN, "my_chores"])
+    assert isinstance(done.exception, ConfigError)
+    assert said in str(done.exception)
+    assert "the current folder" in done.exception.hint
+
+
+def test_a_worker_finds_modules_of_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
+    (tmp_path / "my_leased_chores.py").write_text(
+        "from scylla_spark import handler\n\n\n@handler('leased_chore')\ndef chore(task):\n    pass\n"
+    )
+    asked = []
+    monkeypatch.setattr(Worker, "run_at", lambda _self, _place, handlers, grace: asked.extend(handlers))
+    monkeypatch.setattr(handler_registry, "_registered", {})
+    done = CliRunner().invoke(app, [*RUN, "my_leased_chores"])
+    assert (done.exit_code, asked) == (0, ["leased_chore"])
 
 
 def test_a_loop_over_leases_that_is_to_drain_waits_for_what_other_threads_work_on():

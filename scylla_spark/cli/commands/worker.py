@@ -46,9 +46,11 @@ def run(
     ca: Authority = None,
 ) -> None:  # fmt: skip
     """Lease tasks of pull queues over HTTP and run their handlers, until SIGTERM or Ctrl-C."""
+    from scylla_spark.executors.handler_registry import look_in_current_folder
     from scylla_spark.worker.worker import Worker
 
     cli = context(ctx)
+    look_in_current_folder()
     worker = Worker(
         url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca
     )  # fmt: skip

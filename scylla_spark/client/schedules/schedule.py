@@ -12,6 +12,7 @@ from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.schedule_format import read_schedule
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.task import Retry
+from scylla_spark.core.task_tags import check_collection
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
 
@@ -306,6 +307,7 @@ class Schedule:
     definition: dict[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_collection(self.tags)
         retry = self.retry
         found: dict[str, Any] = {
             "name": self.name, "handler": self.handler, "trigger": self.trigger.definition,

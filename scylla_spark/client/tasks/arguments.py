@@ -23,6 +23,9 @@ from scylla_spark.executors.value_type import ValueType
 
 _ids: Final = Uuid7()
 _RETRY_MARK: Final = "~retry-"
+_CALLED_HERE: Final = {
+    "start_by": 'expires, a duration from its scheduled time, such as expires="10m"',
+}
 _ROOM: Final = 900  # characters of an old key that a copy's keeps
 
 
@@ -48,6 +51,7 @@ def command(
     tags: Iterable[str] | None = None,
     traceparent: str | None = None,
     unique: str | None = None,
+    **unknown: object,
 ) -> Command:
     """The command that `Scheduler.enqueue` sends; its arguments, and the moment.
 
@@ -67,10 +71,13 @@ def command(
         tags: at most 16 short texts by which it is found; default: none.
         traceparent: trace and span that it belongs to, as W3C Trace Context writes them; default: those of OpenTelemetry here.
         unique: "open": it ends as a duplicate if an earlier task of its lane and uniqueness key is open; default: it does not.
+        **unknown: what else was passed, and is refused.
 
     Raises:
+        TypeError: something is called as no argument is.
         ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
     """
+    _check_known(unknown)
     _check_not_ours(handler, queue)
     named = new_key(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
     lane = named if ordering_id is None else _text("ordering_id", ordering_id)
@@ -111,6 +118,14 @@ def asks_for_unique(unique: object, uniqueness_key: object) -> bool:
             "A unique task needs a uniqueness_key.", hint="Without one a new key is made up, which nobody has.", reason="missing_field",
         )  # fmt: skip
     return True
+
+
+def _check_known(unknown: Mapping[str, object]) -> None:
+    """Refuses arguments that there are not; of those of other schedulers it says what they are called here."""
+    for name in unknown:
+        if name in _CALLED_HERE:
+            raise ArgumentError(f"A task has no {name}.", hint=f"Pass {_CALLED_HERE[name]}.", reason="wrong_value")
+        raise TypeError(f"enqueue() got an unexpected keyword argument {name!r}")
 
 
 def _check_not_ours(handler: object, queue: str) -> None:
@@ -207,7 +222,7 @@ def keywords(task: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ArgumentError: it is no mapping, names no handler, or holds something else.
     """
-    known = list(inspect.signature(command).parameters)[1:]
+    known = [name for name in inspect.signature(command).parameters if name not in ("now", "unknown")]
     if not isinstance(task, Mapping):
         raise ArgumentError(f"A task is a mapping, not a {type(task).__name__}.", reason="wrong_value")
     if unknown := [name for name in task if name not in known]:

@@ -11,6 +11,7 @@ from scylla_spark.core.key import instant_us
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.attempt_rows import attempts_of_tasks
+from scylla_spark.io.delta.line_rows import lines_of_tasks
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages
 
@@ -28,6 +29,10 @@ _OF_TASKS: Final = {
 _OF_ATTEMPTS: Final = {
     **_KEY, "attempt": "number", "outcome": "text", "planned_at": "time", "started_at": "time", "finished_at": "time",
     "next_at": "time", "result": "text", "error_class": "text", "error_message": "text", "error_stack": "text",
+}  # fmt: skip
+_OF_LINES: Final = {
+    **_KEY, "attempt": "number", "epoch": "large number", "seq": "number", "at": "time", "stream": "text", "level": "text",
+    "text": "text", "fields": "text",
 }  # fmt: skip
 
 
@@ -73,6 +78,22 @@ class TaskTables:
         chosen = self._chosen(where, limit, None, now)
         return _reader(_OF_ATTEMPTS, (attempts_of_tasks(self._readers, tasks) for tasks in chosen))
 
+    def lines(self, where: str, limit: int | None, now: int) -> pa.RecordBatchReader:
+        """Lines of the tasks that a filter chooses, in the order of their keys, attempts and numbers.
+
+        Args:
+            where: the filter; empty: all.
+            limit: most tasks; None: all.
+            now: microseconds since the epoch.
+
+        Raises:
+            ArgumentError: as `tasks`.
+        """
+        chosen = self._chosen(where, limit, None, now)
+        return _reader(
+            _OF_LINES, (lines for tasks in chosen if (lines := lines_of_tasks(self._readers, tasks)) is not None)
+        )
+
     def _chosen(self, where: str, limit: int | None, as_of: datetime | None, now: int) -> Iterator[pl.DataFrame]:
         if limit is not None and limit < 1:
             raise ArgumentError(f"The limit is {limit}.", hint="Pass 1 or more, or None for all.")
@@ -85,7 +106,7 @@ def _reader(columns: Mapping[str, str], frames: Iterator[pl.DataFrame]) -> pa.Re
     import pyarrow as pa
 
     kinds = {"text": pa.string(), "time": pa.timestamp("us", "UTC"), "number": pa.int32(), "yes or no": pa.bool_()}
-    kinds |= {"texts": pa.list_(pa.string())}
+    kinds |= {"texts": pa.list_(pa.string()), "large number": pa.int64()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
     first = next(frames, None)
 

@@ -247,7 +247,10 @@ def _texts(data: bytes) -> list[Any]:
 def _broken(kind: str = "", text: str = "", stack: str = "") -> ArgumentError | ConfigError:
     if kind == "argument":
         return ArgumentError(text)
-    return ConfigError(f"A handler module cannot be imported: {text}\n{stack}\n", hint="Check the setting `handlers`.")
+    return ConfigError(
+        f"A handler module cannot be imported: {text}\n{stack}\n",
+        hint="Check the setting `handlers`: paths of .py files, and modules of the current folder or of installed packages.",
+    )
 
 
 def parse_news(data: bytes) -> News:

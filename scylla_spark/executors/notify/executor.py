@@ -23,8 +23,9 @@ from scylla_spark.executors.notify.delivery import Delivered, deliver
 from scylla_spark.io.host.deployment_secret import desk_secret
 
 NAME: Final = "notify"
-RETRY: Final = Retry(8, "5s", "5m")
-"""About a quarter of an hour; a queue `_notify` that is defined says it otherwise."""
+RETRY: Final = Retry(110, "5s", "30m")
+"""A day at least, mostly a day and a half: a receiver that is mended the next morning gets what it missed. A queue `_notify` that is
+defined says it otherwise."""
 _TIMEOUT_MS: Final = 60_000
 _THREADS: Final = 4
 _MOST: Final = 64

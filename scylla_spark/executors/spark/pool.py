@@ -26,8 +26,9 @@ from scylla_spark.defaults import LONGEST_RUN_S, SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.interface import HandlerInfo, OutputTerms, Sink
+from scylla_spark.executors.interface import HandlerInfo, HearsLines, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
+from scylla_spark.executors.spark.chunk_lines import frames_of
 from scylla_spark.executors.spark.start_signals import BegunListener
 from scylla_spark.executors.spark.worker import INPUT, LOST, OUTPUT, WorkerConfig, lost, outcome, run_chunk, to_table
 from scylla_spark.executors.start_deadline import StartLimit, this_clock
@@ -94,6 +95,7 @@ class SparkPool:
         self._config = WorkerConfig(
             tuple(modules), children, kill_grace_s, tuple(pass_environment), longest_s=longest_s
         )
+        self._keeper: HearsLines | None = None
         self._listener: BegunListener | None = None
         self._clock = this_clock()
         self._slots = slots
@@ -138,6 +140,12 @@ class SparkPool:
             _log.warning("handlers on Spark can leave no files behind: %s cannot be used here: %s", terms.folder, error)
             return
         self._config = replace(self._config, outputs=terms._replace(identity=identity))
+
+    def keep_logs(self, keeper: LogKeeper) -> None:
+        """Hands what handlers write to a keeper, with the outcomes of a job; before `start`."""
+        if isinstance(keeper, HearsLines):
+            self._keeper = keeper
+            self._config = replace(self._config, logs=keeper.terms())
 
     def attach(self, spark: SparkSession) -> None:
         """Gives it the session to run on.
@@ -275,7 +283,9 @@ class SparkPool:
         context.addJobTag(chunk.tag)
         context.setJobGroup(chunk.tag, f"scylla-spark: {len(wanted)} tasks")
         try:
-            found += [outcome(row) for row in self._frame(spark, chunk, wanted).collect()]
+            rows = self._frame(spark, chunk, wanted).collect()
+            self._keep(rows)
+            found += [outcome(row) for row in rows]
         except Exception as error:
             if not (chunk.killed or chunk.stopped):
                 _log.warning("a chunk of %d tasks was lost: %s", len(wanted), str(error)[:2000])
@@ -284,6 +294,15 @@ class SparkPool:
         if chunk.killed or chunk.stopped:
             _await_tasks(context, chunk.tag)
         return found
+
+    def _keep(self, rows: Sequence[Any]) -> None:
+        """Hands on what the handlers have written; whatever is wrong with it is no trouble of their tasks."""
+        for row in rows:
+            if row["lines"] is not None and self._keeper is not None:
+                try:
+                    self._keeper.hear(frames_of(row["lines"]))
+                except Exception:
+                    _log.exception("lines of tasks on Spark cannot be read")
 
     def _frame(self, spark: SparkSession, chunk: _Chunk, invocations: list[Invocation]) -> DataFrame:
         frame = spark.createDataFrame(to_table(invocations), schema=INPUT)

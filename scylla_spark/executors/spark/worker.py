@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scylla_spark.clock import both_us, now_us
+from scylla_spark.clock import boot_us, both_us, now_us
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
@@ -19,10 +19,11 @@ from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import FAILED, Failure, Invocation, LastError, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.executors.interface import LogTerms, OutputTerms
 from scylla_spark.executors.local.messages import FOLLOW_UP
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.report import read_follow_up
+from scylla_spark.executors.spark.chunk_lines import ChunkLines
 from scylla_spark.executors.spark.start_signals import Address, Teller
 from scylla_spark.executors.start_deadline import StartLimit, this_clock
 
@@ -34,11 +35,13 @@ INPUT: Final = (
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
     "kind string, message string, stack string, after_ms bigint, "
-    "progress double, checkpoint string, follow_ups string, outputs string"
+    "progress double, checkpoint string, follow_ups string, outputs string, "
+    "lines string"
 )
 _LAST_ERROR: Final = Invocation._fields.index("last_error")  # a place among fields; two columns
 LOST: Final = "executor_lost"
 _TELL_EVERY_S: Final = 0.2
+_GATHER_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class WorkerConfig:
         driver: where to tell what has begun; None: nowhere.
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         outputs: where files are kept that attempts leave behind; None: nowhere.
+        logs: how much is kept of what handlers write; None: nothing.
     """
 
     modules: tuple[str, ...]
@@ -62,6 +66,7 @@ class WorkerConfig:
     driver: Address | None = None
     longest_s: float = LONGEST_RUN_S
     outputs: OutputTerms | None = None
+    logs: LogTerms | None = None
 
 
 class _Workshop:
@@ -70,6 +75,7 @@ class _Workshop:
     def __init__(self, config: WorkerConfig) -> None:
         self._news = threading.Condition()
         self._outcomes: list[Outcome] = []
+        self.lines = None if config.logs is None else ChunkLines(config.logs)
         self._pool = LocalPool(
             config.modules,
             min_children=1,
@@ -80,25 +86,36 @@ class _Workshop:
         )
         if config.outputs is not None:
             self._pool.keep_outputs(config.outputs)
+        if self.lines is not None:
+            self._pool.keep_logs(self.lines)
         self._teller = None if config.driver is None else Teller(config.driver)
         self._pool.start(self._sink)
 
     def run(self, chunk: Sequence[Invocation]) -> list[Outcome]:
         self._outcomes = []
         self._pool.submit(chunk)
+        told_us = boot_us()
         while not self._ended(len(chunk)):
-            running = self._pool.running()
-            if running and self._teller is not None:
-                self._teller.tell(running)
+            if self.lines is not None:
+                self.lines.gather()
+            if boot_us() - told_us >= _TELL_EVERY_S * 1e6:
+                told_us = boot_us()
+                self._tell()
         return self._outcomes
 
     def close(self) -> None:
         """Ends the handlers' processes."""
         self._pool.stop(drain_s=0)
 
+    def _tell(self) -> None:
+        running = self._pool.running()
+        if running and self._teller is not None:
+            self._teller.tell(running)
+
     def _ended(self, count: int) -> bool:
+        pause_s = _TELL_EVERY_S if self.lines is None else _GATHER_EVERY_S
         with self._news:
-            return self._news.wait_for(lambda: len(self._outcomes) == count, _TELL_EVERY_S)
+            return self._news.wait_for(lambda: len(self._outcomes) == count, pause_s)
 
     def _sink(self, outcomes: Sequence[Outcome]) -> None:
         with self._news:
@@ -134,7 +151,7 @@ def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: StartLimi
         workshop = _workshops.get(config)
         if workshop is None:
             workshop = _workshops[config] = _Workshop(config)
-        yield _rows(workshop.run(chunk))
+        yield _rows(workshop.run(chunk), None if workshop.lines is None else workshop.lines.take())
     except SchedulerError as error:
         yield _rows(lost(chunk, f"The handlers cannot be loaded on the executor: {error}", "executor_broken"))
 
@@ -195,11 +212,12 @@ def _invocation(row: dict[str, Any], departure: StartLimit, here: StartLimit) ->
     return Invocation(key=key, **row, tags=tags, last_error=None if kind is None else LastError(kind, message))
 
 
-def _rows(outcomes: Sequence[Outcome]) -> Any:
+def _rows(outcomes: Sequence[Outcome], lines: str | None = None) -> Any:
+    """Outcomes as a batch of the columns `OUTPUT`; what their handlers have written goes with the first."""
     import pyarrow as pa
 
     rows = []
-    for item in outcomes:
+    for number, item in enumerate(outcomes):
         why = item.failure
         texts = (None, None, None) if why is None else (why.kind, why.message, why.stack)
         note = item.work or WorkNote()
@@ -216,6 +234,7 @@ def _rows(outcomes: Sequence[Outcome]) -> Any:
                 note.checkpoint,
                 fast_json.dump(item.follow_ups).decode() if item.follow_ups else None,
                 note.outputs,
+                lines if number == 0 else None,
             )
         )
     columns = list(zip(*rows, strict=True))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Hashable, Iterable, Iterator
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import structlog
@@ -22,6 +24,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import place_of
 from scylla_spark.core.records.log_record import LogLine
 from scylla_spark.core.redaction import Redaction
+from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.log_ring import LogMemory
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
@@ -66,6 +69,14 @@ class _Source(NamedTuple):
     lines: AttemptLines
 
 
+class _Heard(NamedTuple):
+    """What a child on another machine has written, and its reader."""
+
+    lines: AttemptLines
+    frames: Iterator[bytes]
+    size: int
+
+
 class _Gathered:
     """Lines by attempt, until they are enough for records or have waited long enough."""
 
@@ -106,8 +117,9 @@ class AttemptLogs(Collector):
         self._dead: list[_Source] = []
         self._told: list[tuple[AttemptName, list[Any]]] = []
         self._told_size = 0
-        most = self._bounds.head + self._bounds.tail + self._bounds.line
-        self._leased = AttemptLines(self._redaction, most_line=self._bounds.line, most_attempt=most)
+        self._leased = self._reader()
+        self._heard: deque[_Heard] = deque()
+        self._heard_size = 0
         self._producer: Any = None
         self._retry_us = 0
         self._quiet_until_us = 0
@@ -124,8 +136,7 @@ class AttemptLogs(Collector):
         """A descriptor of the memory for the lines of a child, which the caller closes."""
         bounds = self._bounds
         fd = LogMemory.create_fd(head=bounds.head, rest=bounds.tail, line=bounds.line)
-        most = bounds.head + bounds.tail + bounds.line
-        source = _Source(LogMemory(fd), AttemptLines(self._redaction, most_line=bounds.line, most_attempt=most))
+        source = _Source(LogMemory(fd), self._reader())
         with self._lock:
             self._sources[child] = source
         return fd
@@ -136,6 +147,25 @@ class AttemptLogs(Collector):
             source = self._sources.pop(child, None)
             if source is not None:
                 self._dead.append(source)
+
+    def terms(self) -> LogTerms:
+        """How much of an attempt is kept."""
+        return LogTerms(self._bounds.head, self._bounds.tail, self._bounds.line)
+
+    def hear(self, children: Sequence[Sequence[bytes]]) -> None:
+        """What children on other machines have written; more than may wait for Kafka is dropped, and counted.
+
+        Args:
+            children: of each the frames of its memory, in order.
+        """
+        with self._lock:
+            for frames in children:
+                size = sum(map(len, frames))
+                if self._heard_size + size > self._bounds.buffer:
+                    self._missing += len(frames)
+                else:
+                    self._heard.append(_Heard(self._reader(), iter(frames), size))
+                    self._heard_size += size
 
     def take(self, name: AttemptName, told: LeasedRows) -> None:
         """Lines of a leased attempt; more than may wait for Kafka are dropped, and counted.
@@ -167,6 +197,11 @@ class AttemptLogs(Collector):
         """Nothing before it is asked."""
         return []
 
+    def _reader(self) -> AttemptLines:
+        bounds = self._bounds
+        most = bounds.head + bounds.tail + bounds.line
+        return AttemptLines(self._redaction, most_line=bounds.line, most_attempt=most)
+
     # -- below: the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -190,10 +225,11 @@ class AttemptLogs(Collector):
         more = False
         for source in living:
             if source.memory.waiting:
-                self._read(source, source.memory.take(_LARGE_SLICE if source.memory.fills_up else _SLICE))
+                self._read(source.lines, source.memory.take(_LARGE_SLICE if source.memory.fills_up else _SLICE))
                 more = more or source.memory.waiting
         for source in dead:
             self._bury(source)
+        more = self._read_heard() or more
         if not more:
             self._put_gathered()
         self._read_leased(told)
@@ -205,20 +241,33 @@ class AttemptLogs(Collector):
         left = source.memory.room
         while left > 0 and (frames := source.memory.take(_SLICE)):
             left -= sum(map(len, frames))
-            self._read(source, frames)
+            self._read(source.lines, frames)
             self._stopping.wait(0 if self._stopping.is_set() else _BUSY_S / 4)
-        self._read(source, source.memory.take_rest())
+        self._read(source.lines, source.memory.take_rest())
         source.memory.close()
 
-    def _read(self, source: _Source, frames: list[bytes]) -> None:
-        before = source.lines.missing
+    def _read_heard(self) -> bool:
+        """Reads a slice of what has come from another machine; returns whether there was any."""
+        if not self._heard:
+            return False
+        source = self._heard[0]
+        if frames := list(islice(source.frames, _SLICE)):
+            self._read(source.lines, frames)
+        else:
+            with self._lock:
+                self._heard.popleft()
+                self._heard_size -= source.size
+        return True
+
+    def _read(self, lines: AttemptLines, frames: list[bytes]) -> None:
+        before = lines.missing
         for frame in frames:
-            read = source.lines.read(frame)
+            read = lines.read(frame)
             if read is not None and read[1]:
                 self._gathered.add(read[0], read[1], len(frame))
         if self._gathered.is_enough():
             self._put_gathered()
-        self._missing += source.lines.missing - before
+        self._missing += lines.missing - before
 
     def _put_gathered(self) -> None:
         for name, lines in self._gathered.take().items():

@@ -64,10 +64,11 @@ class OutcomesTail:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends reading."""
+        """Ends reading, if it has begun."""
         self._stopping.set()
         self._controls.put((None, None))
-        self._thread.join(timeout=30)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=30)
 
     def add(self, tenure: Tenure, offset: int) -> None:
         """Reads a partition from an offset on."""

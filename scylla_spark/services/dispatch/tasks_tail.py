@@ -107,9 +107,10 @@ class TasksTail:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leaves the group; partitions are drained first."""
+        """Leaves the group, if it has joined; partitions are drained first."""
         self._stopping.set()
-        self._thread.join(timeout=60)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=60)
 
     def confirm(self, asked: Confirm) -> None:
         """Asks for a confirmation of membership and the end of the partition; the engine gets `confirmed`."""

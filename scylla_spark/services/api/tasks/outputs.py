@@ -20,7 +20,7 @@ from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, router
 from scylla_spark.services.api.tasks.ids import TaskId, key_of
-from scylla_spark.services.api.tasks.views import OutputView, output_view
+from scylla_spark.services.api.tasks.views import KeptOutputView, kept_output_view
 
 routes = router()
 
@@ -35,7 +35,7 @@ _NEVER_SHOWN: Final = {
 class OutputsView(BaseModel):
     """All files that an attempt has left behind."""
 
-    outputs: list[OutputView]
+    outputs: list[KeptOutputView]
 
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of the attempt")]
@@ -54,8 +54,9 @@ _FILE[200] |= {
 )
 async def list_(api: Asked, key: TaskId, attempt: Number) -> Response:
     """The files that an attempt has left behind, also while it runs, about a second later."""
-    found = await api.slowly(lambda: _outputs(api, key_of(key), attempt))
-    return answer({"outputs": [output_view(one.link) for one in found]})
+    task = key_of(key)
+    found = await api.slowly(lambda: _outputs(api, task, attempt))
+    return answer({"outputs": [kept_output_view(task, attempt, one.link) for one in found]})
 
 
 @routes.get(

@@ -122,7 +122,8 @@ class AttemptsView(BaseModel):
 )
 def attempts(api: Asked, key: TaskId) -> Response:
     """Every recorded attempt of a task, in order."""
-    return answer({"attempts": [attempt_view(one) for one in api.tasks.attempts(key_of(key))]})
+    task = key_of(key)
+    return answer({"attempts": [attempt_view(task, one) for one in api.tasks.attempts(task)]})
 
 
 class ConditionView(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
@@ -162,6 +163,12 @@ class OutputView(BaseModel):
     media_type: Annotated[str, Field(description="What it is said to be; nobody has looked")]
 
 
+class KeptOutputView(OutputView):
+    """A file that an attempt has left behind, and where it is read."""
+
+    url: Annotated[str, Field(description="Where it is read, behind the address of the API: /v1/…")]
+
+
 class AttemptView(BaseModel):
     """One attempt of a task."""
 
@@ -175,7 +182,8 @@ class AttemptView(BaseModel):
     isolation: Annotated[
         str | None, Field(description="level at which it ran, where its handler asks for one; told when it has ended")
     ]
-    outputs: Annotated[list[OutputView], Field(description="Files that it has left behind")]
+    outputs: Annotated[list[KeptOutputView], Field(description="Files that it has left behind")]
+    logs_url: Annotated[str, Field(description="Where its lines are read, behind the address of the API: /v1/…")]
     worker: Annotated[str | None, Field(description="That leased it; null: its dispatcher runs it")]
     progress: Annotated[float | None, Field(description="From 0 to 1, as its handler or worker says")]
     metrics: Annotated[Any, Field(description="What its worker reported with its end")]
@@ -263,7 +271,7 @@ def task_view(status: TaskStatus) -> dict[str, Any]:
         "expires_at": iso_of(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
         "ended_at": iso_of(status.ended_at), "result": status.result,
         "error": error_view(status.error), "fresh": status.fresh,
-        "last_attempt": attempt_view(status.attempt_details[-1]) if status.attempt_details else None,
+        "last_attempt": attempt_view(status.key, status.attempt_details[-1]) if status.attempt_details else None,
     }  # fmt: skip
 
 
@@ -275,13 +283,14 @@ def result_view(status: TaskStatus) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def attempt_view(attempt: Attempt) -> dict[str, Any]:
-    """One attempt."""
+def attempt_view(key: TaskKey, attempt: Attempt) -> dict[str, Any]:
+    """One attempt of the task with this key."""
     return {
         "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": iso_of(attempt.planned_at),
         "started_at": iso_of(attempt.started_at), "finished_at": iso_of(attempt.finished_at), "next_at": iso_of(attempt.next_at),
         "error": error_view(attempt.error), "isolation": attempt.isolation,
-        "outputs": [output_view(link) for link in attempt.outputs],
+        "outputs": [kept_output_view(key, attempt.number, link) for link in attempt.outputs],
+        "logs_url": f"/v1/tasks/{id_of(key)}/logs?attempt={attempt.number}",
         "worker": attempt.worker, "progress": attempt.progress, "metrics": attempt.metrics,
         "heard_at": iso_of(attempt.heard_at), "lease_until": iso_of(attempt.lease_until), "deadline": iso_of(attempt.deadline),
     }  # fmt: skip
@@ -290,6 +299,17 @@ def attempt_view(attempt: Attempt) -> dict[str, Any]:
 def output_view(link: OutputLink) -> dict[str, Any]:
     """What is known of a file that an attempt has left behind."""
     return link._asdict()
+
+
+def kept_output_view(key: TaskKey, attempt: int, link: OutputLink) -> dict[str, Any]:
+    """The same, with where it is read.
+
+    Args:
+        key: of the task.
+        attempt: its number.
+        link: to the file.
+    """
+    return output_view(link) | {"url": f"/v1/tasks/{id_of(key)}/attempts/{attempt}/outputs/{quote(link.name, safe='')}"}
 
 
 def error_view(error: Failure | None) -> dict[str, str] | None:

@@ -1,0 +1,112 @@
+"""Lines of attempts on Spark go with the outcomes of their chunk, bounded, and the dispatcher knows what is missing."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.records.log_record import decode
+from scylla_spark.executors.interface import HearsLines, LogTerms
+from scylla_spark.executors.local.log_writer import LogWriter
+from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.executors.spark import chunk_lines
+from scylla_spark.executors.spark.chunk_lines import ChunkLines, frames_of
+from scylla_spark.services.dispatch.attempt_logs import AttemptLogs
+
+TERMS = LogTerms(head=4_096, tail=128 * 1024, line=80)
+
+
+@pytest.fixture
+def logs(tmp_path):
+    chosen = {"head": TERMS.head, "tail": TERMS.tail, "line": TERMS.line, "buffer": 1 << 20}
+    made = AttemptLogs(Settings(_env_file=None, data_dir=tmp_path, logs=chosen))
+    made._send = lambda: None
+    return made
+
+
+def writer_of(lines, child):
+    fd = lines.open(child)
+    try:
+        return LogWriter(LogMemory(fd))
+    finally:
+        os.close(fd)
+
+
+def write(writer, key, *texts):
+    writer.begin(TaskRow(1, "lane", key, "{}", 1, 7, "default", 0, 1000))
+    for text in texts:
+        writer.text("stdout", text + "\n")
+    writer.end()
+
+
+def told(logs):
+    """Key → the texts of its lines, as they go to Kafka."""
+    while logs._turn():
+        pass
+    logs._put_gathered()
+    found = {}
+    for _ in range(len(logs._queue)):
+        record = decode(logs._queue.take().value)
+        found.setdefault(record.key.uniqueness_key, []).extend(line.text for line in record.lines)
+    return found
+
+
+def test_lines_of_each_attempt_arrive_whichever_child_ran_it(logs):
+    assert isinstance(logs, HearsLines)
+    assert logs.terms() == TERMS
+    lines = ChunkLines(TERMS)
+    first, second = writer_of(lines, "a"), writer_of(lines, "b")
+    write(first, "one", "ü 1", "password=abc")
+    write(second, "two", "2")
+    write(first, "three", "3")
+    logs.hear(frames_of(lines.take()))
+    assert told(logs) == {"one": ["ü 1", "password=***"], "two": ["2"], "three": ["3"]}
+    assert lines.take() is None
+    write(second, "four", "4")
+    logs.hear(frames_of(lines.take()))
+    assert told(logs) == {"four": ["4"]}
+
+
+def test_the_last_lines_of_a_child_that_died_arrive(logs):
+    lines = ChunkLines(TERMS)
+    writer = writer_of(lines, "a")
+    writer.begin(TaskRow(1, "lane", "one", "{}", 1, 7, "default", 0, 1000))
+    for number in range(1_000):
+        writer.text("stdout", f"{number}\n")
+    lines.close("a")
+    lines.close("a")
+    logs.hear(frames_of(lines.take()))
+    found = told(logs)["one"]
+    assert (found[0], found[-1]) == ("0", "999")
+
+
+def test_beyond_the_bound_of_a_chunk_lines_are_left_out_and_counted(logs, monkeypatch):
+    monkeypatch.setattr(chunk_lines, "MOST_BYTES", 1)
+    lines = ChunkLines(TERMS)
+    writer = writer_of(lines, "a")
+    for number in range(100):
+        write(writer, f"key-{number:02}", *["x" * 60] * 60)
+        lines.gather()
+    shipped = lines.take()
+    assert len(shipped) < 500_000
+    logs.hear(frames_of(shipped))
+    found = told(logs)
+    kept = sum(text == "x" * 60 for texts in found.values() for text in texts)
+    assert 0 < kept < 6_000
+    assert kept + logs._missing == 6_000
+    assert found["key-99"] == ["[60 lines are left out here]"]
+
+
+def test_what_finds_no_room_at_the_dispatcher_is_dropped_and_counted(logs):
+    frames = [b'["line",1,1,1,"stdout",null,"x",null]'] * 20_000
+    logs.hear([frames])
+    logs.hear([frames])
+    assert logs._missing == 20_000
+    logs._turn()
+    while logs._turn():
+        pass
+    logs.hear([frames])
+    assert logs._missing == 20_000, "there is room again"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime
 
 import pytest
 
 from scylla_spark import Schedule, Scheduler, Trigger
 from scylla_spark.client.schedules.sets import put
-from scylla_spark.clock import from_us, iso
+from scylla_spark.clock import from_us, iso, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.times.fire_times import FireTimes
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
-from scylla_spark.schemas import FIRES
+from scylla_spark.schemas import ATTEMPTS, FIRES, TASKS
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import append, at, make
+from tests.support.delta_tables import append, at, fact, make, task
 
 NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin", "max_running": 2}
 
@@ -191,6 +192,17 @@ def test_it_is_told_why_a_schedule_does_not_run(client):
     assert kind(client.get("/v1/schedules/nope/fires")) == "/problems/not-found"
 
 
+def test_it_is_told_as_what_a_run_failed_that_is_tried_again(client, site, tmp_path):
+    made = client.post("/v1/schedules/nightly:run").json()
+    assert not any("failed" in one for one in client.get("/v1/schedules/nightly:explain").json()["said"])
+    key = TaskKey(to_us(datetime.fromisoformat(made["scheduled_time"])), made["ordering_id"], made["uniqueness_key"])
+    append(f"{tmp_path}/tables", TASKS, [task(key, 1)])
+    failed = fact(key, 1, "failed", 2, error_class="handler_unknown", error_message="No.\x1b", next_at=from_us(at(10)))
+    append(f"{tmp_path}/tables", ATTEMPTS, [failed])
+    said = client.get("/v1/schedules/nightly:explain").json()["said"][-1]
+    assert "has failed once, the last time as handler_unknown (No.\\x1b); it is tried again at 20" in said
+
+
 def test_lists_choose_and_go_on(client):
     for name in ("a", "b", "c"):
         client.put(f"/v1/schedules/{name}", json={"handler": "h", "event": "e", "tags": ["t"], "owner": "o"})
@@ -210,6 +222,7 @@ def test_a_set_is_compared_then_stored(client):
     assert client.post("/v1/schedules:apply", json=wanted | {"dry_run": True}).json() == {
         "changes": {"s": "added"},
         "dry_run": True,
+        "warnings": [],
     }
     assert kind(client.get("/v1/schedules/s")) == "/problems/not-found"
     assert client.post("/v1/schedules:apply", json=wanted).json()["changes"] == {"s": "added"}
@@ -313,7 +326,7 @@ def test_of_a_set_only_what_is_new_is_stored_if_so_asked(client):
     mine = [NIGHTLY | {"name": "nightly", "cron": "0 5 * * *"}, {"name": "other", "handler": "h", "event": "e"}]
     body = {"schedules": mine, "only_new": True}
     looked = client.post("/v1/schedules:apply", json=body | {"dry_run": True}).json()
-    assert looked == {"changes": {"nightly": "kept", "other": "added"}, "dry_run": True}
+    assert looked == {"changes": {"nightly": "kept", "other": "added"}, "dry_run": True, "warnings": []}
     assert client.get("/v1/schedules/other").status_code == 404
     assert client.post("/v1/schedules:apply", json=body).json()["changes"] == {"nightly": "kept", "other": "added"}
     assert client.get("/v1/schedules/nightly").json()["definition"]["trigger"]["expression"] == "0 2 * * *"

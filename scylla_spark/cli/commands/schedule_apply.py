@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -69,7 +70,7 @@ def lint(
     """Say what the schedules of files mean, and what is suspicious or wrong about them; exit code 1 on errors."""
     cli = context(ctx)
     modules = tuple(handlers or cli.settings().handlers)
-    known = _registered(modules) if modules else None
+    known = _Known(_registered(modules) if modules else None, cli.settings().plan.tables.keys())
     rows = [row for file in files for row in _linted(file, known)]
     if cli.output.form == "table" and not cli.output.columns:
         for row in rows:
@@ -135,13 +136,20 @@ def _what(counts: Counter[str]) -> str:
     return f"{' and '.join(parts)} schedule{'s' if sum(counts[what] for what in _ORDER) > 1 else ''}"
 
 
+class _Known(NamedTuple):
+    """Which handlers there are (None: nobody said), and to which names of tables the settings give a place."""
+
+    handlers: set[str] | None
+    tables: Collection[str]
+
+
 def _registered(modules: tuple[str, ...]) -> set[str]:
     from scylla_spark.executors.handler_registry import load
 
     return set(load(modules))
 
 
-def _linted(file: str, known: set[str] | None) -> list[dict[str, Any]]:
+def _linted(file: str, known: _Known) -> list[dict[str, Any]]:
     from scylla_spark.client.schedules.files import read_file
 
     found = read_file(file)
@@ -149,7 +157,7 @@ def _linted(file: str, known: set[str] | None) -> list[dict[str, Any]]:
     return [_judged(one, known, twice=names[one.name] > 1) for one in found]
 
 
-def _judged(one: FileSchedule, known: set[str] | None, *, twice: bool) -> dict[str, Any]:
+def _judged(one: FileSchedule, known: _Known, *, twice: bool) -> dict[str, Any]:
     from scylla_spark.client.schedules.lint import ERROR, findings
     from scylla_spark.client.schedules.trigger_words import in_words
     from scylla_spark.clock import now_us
@@ -159,7 +167,7 @@ def _judged(one: FileSchedule, known: set[str] | None, *, twice: bool) -> dict[s
     if one.schedule is None:
         told.append({"level": ERROR, "text": str(one.error).removeprefix(f"{one.place}: ")})
         return {"schedule": one.name, "place": one.place, "means": None, "findings": told}
-    told += [finding._asdict() for finding in findings(one.schedule, now_us(), known)]
+    told += [finding._asdict() for finding in findings(one.schedule, now_us(), known.handlers, known.tables)]
     words = in_words(read_trigger(one.schedule.trigger.definition))
     return {"schedule": one.name, "place": one.place, "means": words, "findings": told}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -201,6 +201,21 @@ def test_it_is_told_as_what_a_run_failed_that_is_tried_again(client, site, tmp_p
     append(f"{tmp_path}/tables", ATTEMPTS, [failed])
     said = client.get("/v1/schedules/nightly:explain").json()["said"][-1]
     assert "has failed once, the last time as handler_unknown (No.\\x1b); it is tried again at 20" in said
+
+
+def test_a_backfill_leaves_out_the_times_and_stretches_that_it_is_told(client, site):
+    client.put("/v1/schedules/hourly", json={"handler": "h", "every": "1h"})
+    days = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-01T06:00:00Z", "dry_run": True}
+    without = ["2026-01-01T05:00:00Z", ["2026-01-01T01:00:00Z", "2026-01-01T03:00:00Z"]]
+    told = client.post("/v1/schedules/hourly:backfill", json=days | {"exclude": without}).json()
+    assert [one[11:13] for one in told["planned"]] == ["00", "03", "04"]
+    hourly = scheduler_of(site).schedule("hourly")
+    day = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(7)]
+    made = hourly.backfill(day[0], day[6], exclude=[day[5], (day[1], day[3])])
+    assert made.planned == [day[0], day[3], day[4]]
+    assert len(site.connection.plan.planner.sent) == 3
+    for wrong in (["2026-01-01T05:30:00Z"], [["2026-01-01T05:00:00Z"] * 2], [["2026-01-01T05:00:00Z"]], ["noon"]):
+        assert kind(client.post("/v1/schedules/hourly:backfill", json=days | {"exclude": wrong})) == "/problems/invalid"
 
 
 def test_lists_choose_and_go_on(client):

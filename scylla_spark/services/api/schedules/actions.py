@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -34,6 +35,7 @@ from scylla_spark.services.api.tasks.views import KeyView, key_view
 routes = router()
 
 Count = Annotated[int, Query(ge=1, le=MOST_RUNS_LISTED)]
+Pair = Annotated[list[Instant], Field(min_length=2, max_length=2)]
 _STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 _LOOK_S = 0.02
 _LOOKS_FOR_RUN = 100
@@ -94,6 +96,10 @@ class BackfillBody(Body):
     reprocess: Annotated[
         Literal["none", "failed", "all"], Field(description="Which of those that ran before run again")
     ] = "none"
+    exclude: Annotated[
+        list[Instant | Pair],
+        Field(max_length=1_000, description="Planned times that are left out, or [begin, end] for all before the end"),
+    ] = Field(default_factory=list)
     dry_run: bool = False
 
 
@@ -193,7 +199,7 @@ async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "
     found = await api.planned(
         lambda: api.scheduler.schedule(plain, author=author).backfill(
             how.begin, how.end, order=how.order, max_running=how.max_running, priority=how.priority, reprocess=how.reprocess,
-            dry_run=how.dry_run,
+            exclude=[one if isinstance(one, datetime) else (one[0], one[1]) for one in how.exclude], dry_run=how.dry_run,
         )
     )  # fmt: skip
     return answer({"planned": instants(found.planned), "tag": found.tag, "dry_run": how.dry_run})

@@ -844,6 +844,15 @@ def test_a_command_for_many_schedules_is_written_in_parts_and_gone_on_with_after
     assert not plan.planner.state.entries
 
 
+def test_a_set_that_defines_one_name_twice_is_refused_whole_by_the_planner_itself() -> None:
+    plan = PlannerHarness()
+    one = {"name": "a", "handler": "work", "trigger": EVERY_MINUTE}
+    code, message, *_ = plan.ask("put", schedules=[one] * 1_000)
+    assert (code, "'a' is defined twice" in message) == ("argument", True)
+    assert plan.ask("put", schedules=[one | {"name": "b"}, one, one | {"handler": "other"}])[0] == "argument"
+    assert plan.planner.state.entries == {}
+
+
 def test_a_backfill_runs_past_times_in_lanes_of_its_own_and_does_not_count() -> None:
     plan = PlannerHarness()
     plan.put("a", EVERY_MINUTE, payload={"at": "{{ planned }}"})

@@ -232,6 +232,15 @@ def test_a_table_of_the_deployment_itself_is_refused(table):
     assert located("/data/tables2/orders", {}, "/data/tables") == "/data/tables2/orders"
 
 
+def test_an_error_of_the_store_is_told_in_one_line(path, monkeypatch):
+    def fail(log):
+        raise OSError("\x1b[31mGeneric error\x1b[0m:\n  timed out.\n")
+
+    monkeypatch.setattr(commit_follower, "listing", fail)
+    for found in (WatchedTable(path).start(OnTable(path)), trouble(WatchedTable(path), FROM_START)):
+        assert (found.kind, found.why) == ("unreachable", f"The table {path} cannot be read: Generic error: timed out.")
+
+
 # -- what happens to logs -------------------------------------------------------------------------------------------------
 
 

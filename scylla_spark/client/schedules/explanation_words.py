@@ -17,7 +17,7 @@ from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.plan.triggers.tree import described
 from scylla_spark.core.task_status import TaskStatus
-from scylla_spark.visible import visible
+from scylla_spark.visible import as_clause, visible
 
 Row = Mapping[str, Any]
 _MINUTE_US: Final = 60_000_000
@@ -133,7 +133,7 @@ def last_run_us(rows: Iterable[Row]) -> int | None:
 
 
 def _sentence(row: Row, end: Row | None, active: Collection[int]) -> str:
-    planned, verdict, why = iso(row["planned_at"]), row["verdict"], row["why"]
+    planned, verdict, why = iso(row["planned_at"]), row["verdict"], as_clause(row["why"] or "")
     if verdict == "launched":
         by = "by hand " if row["by_hand"] else ""
         seen = f", for {row['values']}" if row["values"] else ""

@@ -28,6 +28,7 @@ from scylla_spark.io.delta.watched.log_files import (
     log_of,
 )
 from scylla_spark.io.delta.watched.matching_rows import CannotCountError, RowFilter
+from scylla_spark.visible import as_clause
 
 Trouble = Literal["missing", "vanished", "replaced", "rewound", "truncated", "unreadable", "unreachable", "unsuitable"]
 
@@ -123,7 +124,7 @@ class WatchedTable:
             assert isinstance(version, int)
             header = header_at(self._log, found, version)
         except OSError as error:
-            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {as_clause(str(error))}.")
         if header is None:
             return self._headless()
         if version > found.newest:
@@ -146,7 +147,7 @@ class WatchedTable:
         try:
             return self._polled(cursor, by, most)
         except OSError as error:
-            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {as_clause(str(error))}.")
 
     def narrow(self, commits: Sequence[Commit], trigger: OnTable) -> list[Commit] | TableTrouble:
         """The same commits with only the rows counted that meet a trigger's conditions; their new files are read.
@@ -168,10 +169,10 @@ class WatchedTable:
             return [self._narrowed(commit, rows) if commit.changes_data else commit for commit in commits]
         except CannotCountError as error:
             return TableTrouble(
-                "unsuitable", f"Rows of the table {self.path} cannot be counted by conditions: {error}."
+                "unsuitable", f"Rows of the table {self.path} cannot be counted by conditions: {as_clause(str(error))}."
             )
         except OSError as error:
-            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {as_clause(str(error))}.")
 
     def _narrowed(self, commit: Commit, rows: RowFilter) -> Commit:
         try:

@@ -218,6 +218,22 @@ def test_a_backfill_leaves_out_the_times_and_stretches_that_it_is_told(client, s
         assert kind(client.post("/v1/schedules/hourly:backfill", json=days | {"exclude": wrong})) == "/problems/invalid"
 
 
+def test_a_schedule_goes_on_where_it_was_or_from_now_on(client, site):
+    asked, ask = [], site.connection.plan.ask
+    site.connection.plan.ask = lambda kind_, **fields: asked.append(fields) or ask(kind_, **fields)
+    for begin, body in ((None, None), (None, {"begin": "pause"}), (True, {"begin": "now"})):
+        client.post("/v1/schedules/nightly:pause")
+        assert client.post("/v1/schedules/nightly:resume", json=body).json()["done"] == "resumed"
+        assert asked[-1]["fromNow"] is begin
+    client.put("/v1/schedules/b", json=NIGHTLY | {"tags": ["x"]})
+    client.post("/v1/schedules/b:pause")
+    told = client.post("/v1/schedules:resume", json={"tag": "x", "begin": "now"}).json()
+    assert (told["changes"], asked[-1]["fromNow"]) == ({"b": "resumed"}, True)
+    assert kind(client.post("/v1/schedules/nightly:resume", json={"begin": "then"})) == "/problems/invalid"
+    with pytest.raises(ArgumentError):
+        scheduler_of(site).schedule("nightly").resume(begin="then")
+
+
 def test_lists_choose_and_go_on(client):
     for name in ("a", "b", "c"):
         client.put(f"/v1/schedules/{name}", json={"handler": "h", "event": "e", "tags": ["t"], "owner": "o"})

@@ -32,6 +32,7 @@ ChangedUntil = Annotated[str | None, typer.Option(help="… and before this")]
 Note = Annotated[str, typer.Option(help="Why, for people")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
+Begin = Annotated[str, typer.Option(help="pause: run what came to their tables meanwhile; now: leave it out")]
 Excluded = Annotated[
     list[str] | None, typer.Option(metavar="INSTANT|BEGIN/END", help="planned times that are left out; repeatable")
 ]
@@ -140,10 +141,13 @@ def pause(
 @app.command()
 def resume(
     ctx: typer.Context, names: Names = None, tag: Tag = None, changed_from: ChangedFrom = None, changed_until: ChangedUntil = None,
-    dry_run: DryRun = False, yes: Yes = False,
+    begin: Begin = "pause", dry_run: DryRun = False, yes: Yes = False,
 ) -> None:  # fmt: skip
     """Let schedules fire again, from now on."""
-    _steer(context(ctx), _Asked("resume", names, _selection(tag, changed_from, changed_until), dry_run, yes))
+    from scylla_spark.client.schedules.selection import is_now
+
+    asked = _Asked("resume", names, _selection(tag, changed_from, changed_until), dry_run, yes)
+    _steer(context(ctx), asked, fromNow=is_now(begin))
 
 
 @app.command()

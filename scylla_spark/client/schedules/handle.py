@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from scylla_spark.client.connection import Connection
+from scylla_spark.client.schedules.selection import is_now
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
@@ -140,14 +141,19 @@ class ScheduleHandle:
         fields: dict[str, Any] = {"until": instant_us(until)} if until is not None else {}
         self._ask("pause", names=[self.name], note=note or None, **fields)
 
-    def resume(self) -> None:
+    def resume(self, *, begin: Literal["pause", "now"] = "pause") -> None:
         """It fires again, from now on.
 
+        Args:
+            begin: where it goes on in the tables that it watches: after what it had run before the pause, so that it runs what has
+                come since; or with what comes from now on, so that it does not.
+
         Raises:
+            ArgumentError: it is to begin now, and the `start` of its trigger names earlier versions.
             ConflictError: it is not paused.
             NotFoundError: there is none of that name.
         """
-        self._ask("resume", names=[self.name])
+        self._ask("resume", names=[self.name], fromNow=is_now(begin))
 
     def delete(self) -> None:
         """It is gone; what it has run stays in the tables.

@@ -282,7 +282,9 @@ FIRES: Final = Table(
         Column("planned_at", "timestamp", "the time that was decided about"),
         Column("until_at", "timestamp", "the last such time, where one row stands for many that were missed"),
         Column("decided_at", "timestamp", "when"),
-        Column("verdict", "string", "launched, skipped, waiting, missed, obsolete, failed; late, overdue, silent"),
+        Column(
+            "verdict", "string", "launched, skipped, waiting, missed, obsolete, failed; late, overdue, silent; trouble"
+        ),
         Column("why", "string", "the reason, with its values"),
         Column("by_hand", "boolean", "somebody asked for it"),
         Column("values", "string", "JSON object: what triggered it, as templates know it"),

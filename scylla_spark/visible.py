@@ -13,12 +13,18 @@ from typing import Any, Final
 
 # Control and format characters (ESC, C1, bidi, zero width), separators, unassigned and private ones are not "printable".
 _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FORMULA: Final = re.compile(r"[\s]*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 
 
 def visible(text: str) -> str:
     r"""The text on one line, what cannot be seen as escapes: \x1b, \u202e, \n."""
     return text if text.isprintable() else "".join(map(_seen, text))
+
+
+def as_clause(text: str) -> str:
+    """The text as a part of a sentence: its lines one after the other, without colours of a terminal and without a full stop."""
+    return visible(" ".join(_COLOURS.sub("", text).split())).rstrip(". ")
 
 
 def visible_lines(text: str) -> str:

@@ -88,6 +88,32 @@ def catalogue(connection: Connection) -> Catalogue:
     return gathered((address, ask(address, "handlers")) for address in sorted({one for one in owners if one}))
 
 
+def warning_of(known: Catalogue, handler: str | None) -> str | None:
+    """What to say of a name by what dispatchers told; None: one has it, or nobody knows what all of them have.
+
+    Args:
+        known: what they told.
+        handler: the name; None: none was given.
+    """
+    if not known.asked or known.silent or not handler or handler in known.handlers:
+        return None
+    return (
+        f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its attempts fail. "
+        "`scylla-spark handler list` shows those that are there."
+    )
+
+
+def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
+    """What to say of several names, each once.
+
+    Args:
+        known: what dispatchers told.
+        handlers: the names.
+    """
+    found = (warning_of(known, name) for name in sorted({name for name in handlers if name}))
+    return [warning for warning in found if warning is not None]
+
+
 def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
     """What some dispatchers tell, put together; any program may have said so, and what is no handler is passed over.
 

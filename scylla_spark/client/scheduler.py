@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, overload
 
 from scylla_spark.client import notification_rules
 from scylla_spark.client.connection import Connection
@@ -362,7 +362,8 @@ class Scheduler:
         )
 
     def resume_schedules(
-        self, *, tag: str | None = None, changed_from: datetime | None = None, changed_until: datetime | None = None, author: str = ""
+        self, *, tag: str | None = None, changed_from: datetime | None = None, changed_until: datetime | None = None,
+        begin: Literal["pause", "now"] = "pause", author: str = "",
     ) -> list[str]:  # fmt: skip
         """Resumes all paused schedules that have something in common, from now on; returns their names.
 
@@ -370,12 +371,15 @@ class Scheduler:
             tag: that they have.
             changed_from: they were changed or paused last at or after this (aware) …
             changed_until: … and before this (aware).
+            begin: where they go on in the tables that they watch: see `ScheduleHandle.resume`.
             author: who wants it.
 
         Raises:
-            ArgumentError: neither a tag nor a time is given.
+            ArgumentError: neither a tag nor a time is given, or one of them cannot begin now.
         """
-        return self._steered("resume", _selection(tag, changed_from, changed_until), author)
+        from scylla_spark.client.schedules.selection import is_now
+
+        return self._steered("resume", _selection(tag, changed_from, changed_until), author, fromNow=is_now(begin))
 
     def _steered(self, kind: str, wanted: Selection, author: str, **more: Any) -> list[str]:
         from scylla_spark.client.schedules.selection import names_of, steer, to_steer

@@ -65,6 +65,12 @@ def test_a_file_is_applied_with_its_plan_and_what_is_left_out_is_removed(call, d
     assert (listed["name"], listed["trigger"], listed["revision"]) == ("cli-beat", "every 1s", 2)
     (before,) = call("schedule", "previous", "cli-beat", "1", "-o", "json")
     assert before["verdict"] in ("launched", "skipped")
+    some = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:06Z", "--exclude", "2026-01-01T00:00:01Z")
+    stretch = ("--exclude", "2026-01-01T00:00:03Z/2026-01-01T00:00:05Z")
+    rows = call("schedule", "backfill", "cli-beat", *some, *stretch, "--dry-run", "-o", "json")
+    assert [row["planned_at"][17:19] for row in rows] == ["00", "02", "05"]
+    call("schedule", "pause", "cli-beat")
+    call("schedule", "resume", "cli-beat", "--begin", "now")
     call("schedule", "pause", "--tag", "cli", "--note", "enough", "--yes")
     assert "It is paused, by " in call("schedule", "explain", "cli-beat")
     assert "paused already" in call("schedule", "pause", "cli-beat", code=4)
@@ -77,6 +83,16 @@ def test_a_file_is_applied_with_its_plan_and_what_is_left_out_is_removed(call, d
     assert "There is no schedule 'cli-beat' any more" in call("schedule", "explain", "cli-beat")
     call("schedule", "delete", "cli-both", "--yes")
     call("schedule", "show", "cli-both", code=3)
+
+
+def test_a_handler_that_nobody_has_is_told_of_when_it_is_stored_and_when_it_fails(call, deployment):
+    file = deployment.folder / "cli.toml"
+    file.write_text('[[schedule]]\nname = "cli-nosuch"\nhandler = "nosuch"\nevent = "cli-never"\n')
+    assert "No dispatcher that runs has a handler 'nosuch'" in call("schedule", "apply", str(file), "--yes")
+    call("schedule", "run", "cli-nosuch")
+    failed = "the last time as handler_unknown"
+    eventually(lambda: failed in " ".join(call("schedule", "explain", "cli-nosuch").split()), PATIENCE)
+    call("schedule", "delete", "cli-nosuch", "--yes")
 
 
 def test_what_a_trigger_waits_for_is_explained_until_it_holds(call, deployment):

@@ -18,6 +18,9 @@ from tests.support.waiting import eventually, holds
 
 pytestmark = pytest.mark.acceptance
 
+MINUTE = 60 * SECOND
+STOPPED = 90 * SECOND
+
 
 def runs_of(place, name):
     """Runs of a schedule that the handlers wrote down, by start."""
@@ -257,26 +260,30 @@ def test_a_backfill_runs_the_days_that_are_missing_and_none_twice(deployment, sc
 def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(place):
     process = place.up()
     process.ready()
-    at = now() + 12 * SECOND
+    at = (now() + 25 * SECOND) // MINUTE * MINUTE + MINUTE
     client = place.client()
     due = datetime.fromtimestamp(at // SECOND, UTC)
     client.put_schedules(
-        Schedule("once", "work", Trigger.at(due)),
+        Schedule("once", "work", Trigger.cron(f"{due.minute} {due.hour} * * *"), payload={"mark": "{{ planned }}"}),
         Schedule("many", "work", Trigger.every("1s"), catch_up="all", overlap="buffer_all"),
     )
     place.kill(process)
-    eventually(lambda: now() > at + 3 * SECOND, 60)
+    killed = now()
+    assert killed < at - 10 * SECOND, "it was not handed over ahead of its time"
+    eventually(lambda: now() > killed + STOPPED, STOPPED // SECOND + 10)
+    assert killed < at < now()
     second = place.up()
     second.ready()
     found = eventually(lambda: runs_of(place, "once"), PATIENCE)
-    assert len(found) == 1
-    assert f"once/{iso(at // SECOND * SECOND)}/" in found[0].key.uniqueness_key
+    assert [(run.key.uniqueness_key.split("/")[1], run.mark) for run in found] == [(iso(at), iso(at))]
+    assert found[0].start > killed + STOPPED
     eventually(lambda: runs_of(place, "many") and runs_of(place, "many")[-1].start > now() - 3 * SECOND, PATIENCE)
     planned = sorted(run.key.uniqueness_key.split("/")[1] for run in runs_of(place, "many"))
     assert len(planned) == len(set(planned)), "none twice"
     first = datetime.fromisoformat(planned[0])
     wanted = {iso(int(first.timestamp() + n) * SECOND) for n in range(len(planned))}
     assert wanted == set(planned), "and none left out"
+    assert len(runs_of(place, "once")) == 1
     assert second.stop() == 0, second.told()[-3000:]
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
 from scylla_spark import Schedule, Scheduler, Trigger
 from scylla_spark.client.schedules.sets import put
-from scylla_spark.clock import from_us, iso
+from scylla_spark.clock import from_us, iso, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.times.fire_times import FireTimes
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
-from scylla_spark.schemas import FIRES
+from scylla_spark.schemas import ATTEMPTS, FIRES, TASKS
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import append, at, make
+from tests.support.delta_tables import append, at, fact, make, task
 
 NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin", "max_running": 2}
 
@@ -191,6 +192,48 @@ def test_it_is_told_why_a_schedule_does_not_run(client):
     assert kind(client.get("/v1/schedules/nope/fires")) == "/problems/not-found"
 
 
+def test_it_is_told_as_what_a_run_failed_that_is_tried_again(client, site, tmp_path):
+    made = client.post("/v1/schedules/nightly:run").json()
+    assert not any("failed" in one for one in client.get("/v1/schedules/nightly:explain").json()["said"])
+    key = TaskKey(to_us(datetime.fromisoformat(made["scheduled_time"])), made["ordering_id"], made["uniqueness_key"])
+    append(f"{tmp_path}/tables", TASKS, [task(key, 1)])
+    failed = fact(key, 1, "failed", 2, error_class="handler_unknown", error_message="No.\x1b", next_at=from_us(at(10)))
+    append(f"{tmp_path}/tables", ATTEMPTS, [failed])
+    said = client.get("/v1/schedules/nightly:explain").json()["said"][-1]
+    assert "has failed once, the last time as handler_unknown (No.\\x1b); it is tried again at 20" in said
+
+
+def test_a_backfill_leaves_out_the_times_and_stretches_that_it_is_told(client, site):
+    client.put("/v1/schedules/hourly", json={"handler": "h", "every": "1h"})
+    days = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-01T06:00:00Z", "dry_run": True}
+    without = ["2026-01-01T05:00:00Z", ["2026-01-01T01:00:00Z", "2026-01-01T03:00:00Z"]]
+    told = client.post("/v1/schedules/hourly:backfill", json=days | {"exclude": without}).json()
+    assert [one[11:13] for one in told["planned"]] == ["00", "03", "04"]
+    hourly = scheduler_of(site).schedule("hourly")
+    day = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(7)]
+    made = hourly.backfill(day[0], day[6], exclude=[day[5], (day[1], day[3])])
+    assert made.planned == [day[0], day[3], day[4]]
+    assert len(site.connection.plan.planner.sent) == 3
+    for wrong in (["2026-01-01T05:30:00Z"], [["2026-01-01T05:00:00Z"] * 2], [["2026-01-01T05:00:00Z"]], ["noon"]):
+        assert kind(client.post("/v1/schedules/hourly:backfill", json=days | {"exclude": wrong})) == "/problems/invalid"
+
+
+def test_a_schedule_goes_on_where_it_was_or_from_now_on(client, site):
+    asked, ask = [], site.connection.plan.ask
+    site.connection.plan.ask = lambda kind_, **fields: asked.append(fields) or ask(kind_, **fields)
+    for begin, body in ((None, None), (None, {"begin": "pause"}), (True, {"begin": "now"})):
+        client.post("/v1/schedules/nightly:pause")
+        assert client.post("/v1/schedules/nightly:resume", json=body).json()["done"] == "resumed"
+        assert asked[-1]["fromNow"] is begin
+    client.put("/v1/schedules/b", json=NIGHTLY | {"tags": ["x"]})
+    client.post("/v1/schedules/b:pause")
+    told = client.post("/v1/schedules:resume", json={"tag": "x", "begin": "now"}).json()
+    assert (told["changes"], asked[-1]["fromNow"]) == ({"b": "resumed"}, True)
+    assert kind(client.post("/v1/schedules/nightly:resume", json={"begin": "then"})) == "/problems/invalid"
+    with pytest.raises(ArgumentError):
+        scheduler_of(site).schedule("nightly").resume(begin="then")
+
+
 def test_lists_choose_and_go_on(client):
     for name in ("a", "b", "c"):
         client.put(f"/v1/schedules/{name}", json={"handler": "h", "event": "e", "tags": ["t"], "owner": "o"})
@@ -210,6 +253,7 @@ def test_a_set_is_compared_then_stored(client):
     assert client.post("/v1/schedules:apply", json=wanted | {"dry_run": True}).json() == {
         "changes": {"s": "added"},
         "dry_run": True,
+        "warnings": [],
     }
     assert kind(client.get("/v1/schedules/s")) == "/problems/not-found"
     assert client.post("/v1/schedules:apply", json=wanted).json()["changes"] == {"s": "added"}
@@ -313,7 +357,7 @@ def test_of_a_set_only_what_is_new_is_stored_if_so_asked(client):
     mine = [NIGHTLY | {"name": "nightly", "cron": "0 5 * * *"}, {"name": "other", "handler": "h", "event": "e"}]
     body = {"schedules": mine, "only_new": True}
     looked = client.post("/v1/schedules:apply", json=body | {"dry_run": True}).json()
-    assert looked == {"changes": {"nightly": "kept", "other": "added"}, "dry_run": True}
+    assert looked == {"changes": {"nightly": "kept", "other": "added"}, "dry_run": True, "warnings": []}
     assert client.get("/v1/schedules/other").status_code == 404
     assert client.post("/v1/schedules:apply", json=body).json()["changes"] == {"nightly": "kept", "other": "added"}
     assert client.get("/v1/schedules/nightly").json()["definition"]["trigger"]["expression"] == "0 2 * * *"

@@ -15,6 +15,7 @@ from scylla_spark.cli.context import Context
 from scylla_spark.client import handlers
 from scylla_spark.client.handlers import catalogue, gathered
 from scylla_spark.config.settings import Metrics
+from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.handler_description import MOST_SCHEMA, HandlerForm, heard_form
 from scylla_spark.executors.interface import HandlerInfo
@@ -141,6 +142,30 @@ def test_whoever_puts_a_schedule_is_warned_of_a_handler_or_a_calendar_that_is_no
         client.request("PATCH", "/v1/schedules/a", json={"handler": "remnd"}).json()["warnings"]
         == told.json()["warnings"][1:]
     )
+
+
+def test_whoever_stores_a_set_of_schedules_is_warned_once_of_each_handler_that_is_not_there(client):
+    names = {"a": "remind", "b": "remnd", "c": "remnd"}
+    wanted = {"schedules": [{"name": name, "every": "1h", "handler": handler} for name, handler in names.items()]}
+    for dry in (True, False):
+        told = client.post("/v1/schedules:apply", json=wanted | {"dry_run": dry}).json()
+        assert (told["changes"], len(told["warnings"])) == (dict.fromkeys("abc", "added"), 1)
+        assert "'remnd'" in told["warnings"][0]
+
+
+def test_the_command_that_stores_schedules_warns_of_a_handler_that_no_dispatcher_has(monkeypatch, capsys, tmp_path):
+    told = gathered([("http://a:1", {"handlers": [row()]})])
+    plan = SimpleNamespace(state=PlanState)
+    scheduler = SimpleNamespace(handlers=lambda: told, connection=SimpleNamespace(plan=plan))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
+    names = ("h", "nosuch")
+    text = "".join(f'[[schedule]]\nname = "{name}"\nhandler = "{name}"\nevery = "1h"\n' for name in names)
+    (tmp_path / "a.toml").write_text(text)
+    assert cli.run(["schedule", "apply", "a.toml", "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert "has a handler 'nosuch'" in said
+    assert "has a handler 'h'" not in said
 
 
 def test_nobody_is_warned_while_a_dispatcher_does_not_answer_and_it_is_not_asked_again_and_again(

@@ -214,13 +214,31 @@ def test_a_path_that_is_a_file_holds_no_table(path):
     ],
 )
 def test_paths_uris_and_known_names_are_located(table, place):
-    assert located(table, {"main.sales.orders": "file:/lake/orders"}) == place
+    assert located(table, {"main.sales.orders": "file:/lake/orders"}, "/data/tables") == place
 
 
 @pytest.mark.parametrize("table", ["orders", "main.sales.refunds", "./orders"])
 def test_an_unknown_name_is_refused_with_what_to_do(table):
     with pytest.raises(ArgumentError, match=r"plan\.tables"):
-        located(table, {"main.sales.orders": "/lake/orders"})
+        located(table, {"main.sales.orders": "/lake/orders"}, "/data/tables")
+
+
+@pytest.mark.parametrize(
+    "table", ["/data/tables/completions", "file:///data/tables/tasks/", "/data/x/../tables", "ours"]
+)
+def test_a_table_of_the_deployment_itself_is_refused(table):
+    with pytest.raises(ArgumentError, match="one of the deployment's own"):
+        located(table, {"ours": "/data/tables/fires"}, "file:/data/tables/")
+    assert located("/data/tables2/orders", {}, "/data/tables") == "/data/tables2/orders"
+
+
+def test_an_error_of_the_store_is_told_in_one_line(path, monkeypatch):
+    def fail(log):
+        raise OSError("\x1b[31mGeneric error\x1b[0m:\n  timed out.\n")
+
+    monkeypatch.setattr(commit_follower, "listing", fail)
+    for found in (WatchedTable(path).start(OnTable(path)), trouble(WatchedTable(path), FROM_START)):
+        assert (found.kind, found.why) == ("unreachable", f"The table {path} cannot be read: Generic error: timed out.")
 
 
 # -- what happens to logs -------------------------------------------------------------------------------------------------

@@ -787,6 +787,45 @@ def test_a_pause_keeps_where_a_table_stands_and_answers_of_before_it_do_not_coun
     assert len(plan.sent) == 1
 
 
+def test_a_resume_from_now_on_leaves_out_what_came_to_a_table_during_the_pause() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "table", "table": "/t"}, pauseAfterFailures=5)
+    plan.planner.tables.begins(watch(plan), "id", 3)
+    plan.planner.tables.grew(watch(plan), Growth("id", 3, 4), plan.now)
+    plan.turn()
+    plan.end(outcome="failed")
+    plan.ask("pause", names=["a"])
+    before = plan.shadow.entries["a"]
+    plan.pass_s(1)
+    assert plan.ask("resume", version=2, names=["a"], fromNow=True)[0] == "ok"
+    plan.restart()
+    (wanted,) = plan.planner.watched().values()
+    assert wanted.handed is None, "where it begins is to be found out, as of a new one"
+    plan.planner.tables.begins(watch(plan), "id", 9)
+    plan.planner.tables.grew(watch(plan), Growth("id", 9, 10), plan.now)
+    plan.turn()
+    assert len(plan.sent) == 2
+    after = plan.shadow.entries["a"]
+    assert (after.revision, after.generation, after.text) == (before.revision, before.generation + 1, before.text)
+    assert not after.paused
+
+
+def test_a_schedule_that_begins_at_a_version_cannot_be_resumed_from_now_on() -> None:
+    plan = PlannerHarness()
+    plan.put("b", {"kind": "absent", "of": {"kind": "table", "table": "/t", "start": "earliest"}, "within": "1h"})
+    plan.put("a", {"kind": "table", "table": "/t"})
+    plan.ask("pause", names=["a", "b"])
+    code, message, *_ = plan.ask("resume", names=["a", "b"], fromNow=True)
+    assert (code, "'b' begins to read '/t' at 'earliest'" in message) == ("argument", True)
+    assert all(entry.paused for entry in plan.planner.state.entries.values())
+    assert plan.ask("resume", names=["a", "b"])[0] == "ok"
+
+
+def test_only_a_command_that_an_older_planner_would_misread_says_a_version_that_it_refuses() -> None:
+    said = [json.loads(encode_command("resume", names=["a"], fromNow=now))["version"] for now in (None, True)]
+    assert said == [1, 2]
+
+
 def test_partitions_of_a_table_fire_for_themselves() -> None:
     plan = PlannerHarness()
     plan.put("a", {"kind": "table", "table": "/t", "per": "day"}, payload={"day": "{{ table.partition }}"})
@@ -842,6 +881,15 @@ def test_a_command_for_many_schedules_is_written_in_parts_and_gone_on_with_after
     plan.turn()
     assert plan.answers["all"][0] == "ok" or plan.planner.state.entries == {}
     assert not plan.planner.state.entries
+
+
+def test_a_set_that_defines_one_name_twice_is_refused_whole_by_the_planner_itself() -> None:
+    plan = PlannerHarness()
+    one = {"name": "a", "handler": "work", "trigger": EVERY_MINUTE}
+    code, message, *_ = plan.ask("put", schedules=[one] * 1_000)
+    assert (code, "'a' is defined twice" in message) == ("argument", True)
+    assert plan.ask("put", schedules=[one | {"name": "b"}, one, one | {"handler": "other"}])[0] == "argument"
+    assert plan.planner.state.entries == {}
 
 
 def test_a_backfill_runs_past_times_in_lanes_of_its_own_and_does_not_count() -> None:

@@ -105,6 +105,18 @@ def test_times_before_the_schedule_was_there_and_after_now_are_told_of(hourly):
     ]
 
 
+def test_trouble_with_a_table_is_a_sentence_with_one_full_stop():
+    row = {
+        "planned_at": START,
+        "decided_at": START,
+        "verdict": "trouble",
+        "why": "unreachable: It cannot be read:\ntimed out.",
+        "generation": None,
+    }
+    (sentence,) = told([row], [], [])
+    assert sentence.endswith("told of at 2026-03-01T00:00:00Z: unreachable: It cannot be read: timed out.")
+
+
 def test_a_holiday_is_the_reason_where_there_is_one():
     plan = PlannerHarness()
     plan.ask("calendar", name="de", days=["2026-03-02"])

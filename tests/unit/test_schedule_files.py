@@ -2,12 +2,15 @@
 
 import json
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
 from scylla_spark import Retry, Schedule, Trigger
 from scylla_spark.client.schedules.files import read_file, read_files
 from scylla_spark.client.schedules.schedule import Constraint
+from scylla_spark.clock import to_us
+from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.errors import ArgumentError, SetupError
 
 NIGHTLY = Schedule(
@@ -101,6 +104,21 @@ def test_yaml_takes_on_for_a_name_and_22_30_for_a_text(put):
     text = "schedule: [{name: s, handler: h, after: x, on: [failed], note: 22:30, lane: no}]"
     (found,) = read_files([put(text, "a.yaml")])
     assert (found.trigger.definition["on"], found.note, found.lane) == (["failed"], "22:30", "no")
+
+
+def test_a_recurrence_without_a_start_begins_with_the_epoch_of_its_zone(put):
+    (short,) = read_files([put(schedule('rrule = "FREQ=MONTHLY;BYDAY=-1FR"\ntz = "Europe/Berlin"'))])
+    (whole,) = read_files(
+        [put(schedule('trigger = { kind = "rrule", rule = "FREQ=MONTHLY;BYDAY=-1FR", tz = "Europe/Berlin" }'))]
+    )
+    assert short.trigger == whole.trigger == Trigger.rrule("FREQ=MONTHLY;BYDAY=-1FR", tz="Europe/Berlin")
+    assert short.trigger.definition["start"] == "1970-01-01T00:00:00"
+    times = read_trigger(short.trigger.definition).times
+    assert times.next_after(to_us(datetime(2026, 12, 1, tzinfo=UTC)), {}) == to_us(
+        datetime(2026, 12, 24, 23, tzinfo=UTC)
+    )
+    with pytest.raises(ArgumentError, match="COUNT needs a start"):
+        Trigger.rrule("FREQ=DAILY;COUNT=3")
 
 
 def schedule(line):

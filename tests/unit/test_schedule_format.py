@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scylla_spark.core.plan.constraint import Concurrency, TimeRange
-from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.schedule_format import read_schedule, stored_schedule
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.template_names import names_of
 from scylla_spark.core.plan.trigger_format import read_trigger
@@ -16,6 +16,7 @@ from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, OnAbsence, O
 from scylla_spark.errors import ArgumentError
 
 NIGHTLY = {"kind": "cron", "expression": "0 2 * * *", "tz": "Europe/Berlin"}
+BACKWARDS = NIGHTLY | {"startAt": "2027-01-02T00:00:00Z", "endAt": "2027-01-01T00:00:00Z"}
 ORDERS = {"kind": "table", "table": "main.sales.orders", "minRows": 1_000, "settle": "60s"}
 WHOLE = {
     "name": "crm.sync",
@@ -139,6 +140,14 @@ def test_templates_know_what_fires_of_the_trigger_know():
         read_schedule({"name": "a", "handler": "h", "trigger": NIGHTLY, "payload": {"v": "{{ table.to_version }}"}})
 
 
+def test_what_could_never_fire_is_read_where_it_is_stored():
+    for stored in (changed(trigger=BACKWARDS), changed(jobTimeout="0s")):
+        assert stored_schedule(stored).name == WHOLE["name"]
+    assert read_schedule(changed(jobTimeout="1ms")).policies.timeout_us == 1_000
+    once = NIGHTLY | dict.fromkeys(("startAt", "endAt"), "2027-01-01T01:00:00Z")
+    assert read_trigger(once).times.next_after(0, {}) == 1_798_765_200_000_000
+
+
 def changed(**changes):
     return WHOLE | changes
 
@@ -164,6 +173,9 @@ def changed(**changes):
         (changed(trigger=NIGHTLY | {"tz": "Europe/Berlim"}), "Berlim"),
         (changed(trigger=NIGHTLY | {"blackout": [["2026-01-02T00:00:00Z"] * 2]}), "blackout"),
         (changed(trigger=NIGHTLY | {"endAt": "2026-01-01"}), "endAt"),
+        (changed(trigger=BACKWARDS), "No time lies between the start and the end"),
+        (changed(trigger={"kind": "any", "of": [NIGHTLY, BACKWARDS]}), "No time lies between the start and the end"),
+        (changed(jobTimeout="0s"), "jobTimeout of 0 ms"),
         (changed(trigger={"kind": "after", "work": "a", "on": ["running"]}), "on"),
         (changed(trigger={"kind": "after", "work": "a", "atLeast": 0}), "at_least"),
         (changed(constraints=[{"kind": "concurrency", "most": 0}]), "nothing would ever run"),

@@ -38,10 +38,13 @@ def test_schedules_in_python_can_be_put(page, names):
     assert [schedule.name for schedule in recorder.put] == names
 
 
-def test_schedules_in_toml_can_be_read(tmp_path):
-    (tmp_path / "page.toml").write_text("\n".join(blocks("docs/schedules.md", "toml")))
-    names = [schedule.name for schedule in read_files([str(tmp_path / "page.toml")])]
-    assert names == ["nightly", "both", "maintenance"]
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [("README.md", ["nightly", "rollup"]), ("docs/schedules.md", ["nightly", "both", "maintenance"])],
+)
+def test_schedules_in_toml_can_be_read(tmp_path, page, names):
+    (tmp_path / "page.toml").write_text("\n".join(block for block in blocks(page, "toml") if "[[schedule]]" in block))
+    assert [schedule.name for schedule in read_files([str(tmp_path / "page.toml")])] == names
 
 
 def test_every_command_of_the_wire_is_shown_once_and_valid():

@@ -224,6 +224,15 @@ def test_a_number_of_runs_that_the_policy_does_not_look_at_is_told_of():
     assert texts(Trigger.event("x"), max_running=2, overlap="skip") == []
 
 
+def test_a_name_of_a_table_that_no_setting_knows_is_told_of():
+    (told,) = texts(Trigger.table("orders"))
+    assert "the table 'orders' is neither an absolute path nor a URI" in told
+    assert len(texts(Trigger.absent(Trigger.table("orders"), within="1h"))) == 1
+    for table in ("/lake/orders", "s3://lake/orders", "known"):
+        schedule = Schedule("s", "h", Trigger.table(table), overlap="skip")
+        assert findings(schedule, NOW, tables={"known"}) == []
+
+
 def test_fields_and_handlers_that_nobody_knows_are_errors():
     with pytest.raises(ArgumentError, match=r"No fire knows 'upstream\.kee'"):
         texts(Trigger.after("load"), payload={"a": ["{{ upstream.key }} {{ upstream.kee }}"]})

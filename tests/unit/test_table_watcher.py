@@ -13,6 +13,18 @@ class Panic(BaseException):
     """What a library raises that is written in another language."""
 
 
+def test_a_schedule_that_watches_a_table_of_the_deployment_is_told_so_and_begins_nowhere(tmp_path):
+    settings = Settings(_env_file=None, data_dir=tmp_path, plan={"poll": "50ms"})
+    watcher, place = TableWatcher(settings), Place("s", 0, (1,))
+    watcher._wanted = {place: Wanted(read_trigger({"kind": "table", "table": f"{tmp_path}/tables/completions"}), None)}
+    watcher.start()
+    eventually(lambda: not watcher._found.empty(), 10)
+    watcher.stop()
+    found = watcher._found.get_nowait()
+    assert (found.place, found.kind, found.resume) == (place, "unsuitable", None)
+    assert "one of the deployment's own" in found.why
+
+
 def test_a_panic_over_one_table_is_its_own_trouble(tmp_path, monkeypatch):
     watcher = TableWatcher(Settings(_env_file=None, data_dir=tmp_path, plan={"poll": "50ms"}))
     trigger = read_trigger({"kind": "table", "table": str(tmp_path / "t")})

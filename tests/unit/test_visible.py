@@ -18,7 +18,7 @@ from scylla_spark.cli.output import Output, error
 from scylla_spark.config.settings import Log
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
-from scylla_spark.visible import spreadsheet_cell, visible, visible_json, visible_lines
+from scylla_spark.visible import as_clause, spreadsheet_cell, visible, visible_json, visible_lines
 from tests.support.delta_tables import append, at, fact, make, rejected, task
 
 # colour, title, clipboard, C1's CSI, DEL, backspace, carriage return, a line of "ours", direction, isolates, zero width, separators
@@ -32,6 +32,11 @@ FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " 
 def harmless(text: str) -> bool:
     """Nothing but printable letters and the ends of lines."""
     return all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+def test_an_error_of_a_library_becomes_a_part_of_a_sentence():
+    told = "\x1b[31mGeneric S3 error\x1b[0m: \r\n  timed out.\n\tSource: {kind: \u202etimeout}. \n"
+    assert as_clause(told) == "Generic S3 error: timed out. Source: {kind: \\u202etimeout}"
 
 
 @given(st.text(st.characters(codec=None)))

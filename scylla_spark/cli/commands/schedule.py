@@ -13,6 +13,8 @@ from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from scylla_spark.client.schedules.selection import Selection
     from scylla_spark.client.schedules.times import PlannedTime
     from scylla_spark.core.plan.state.plan_state import PlanState
@@ -30,6 +32,10 @@ ChangedUntil = Annotated[str | None, typer.Option(help="… and before this")]
 Note = Annotated[str, typer.Option(help="Why, for people")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
+Begin = Annotated[str, typer.Option(help="pause: run what came to their tables meanwhile; now: leave it out")]
+Excluded = Annotated[
+    list[str] | None, typer.Option(metavar="INSTANT|BEGIN/END", help="planned times that are left out; repeatable")
+]
 Count = Annotated[int, typer.Argument(metavar="[N]", help="How many")]
 _COLUMNS = ("name", "state", "trigger", "next_at", "running", "waiting")
 _TIMES = ("planned_at", "local", "note")
@@ -135,10 +141,13 @@ def pause(
 @app.command()
 def resume(
     ctx: typer.Context, names: Names = None, tag: Tag = None, changed_from: ChangedFrom = None, changed_until: ChangedUntil = None,
-    dry_run: DryRun = False, yes: Yes = False,
+    begin: Begin = "pause", dry_run: DryRun = False, yes: Yes = False,
 ) -> None:  # fmt: skip
     """Let schedules fire again, from now on."""
-    _steer(context(ctx), _Asked("resume", names, _selection(tag, changed_from, changed_until), dry_run, yes))
+    from scylla_spark.client.schedules.selection import is_now
+
+    asked = _Asked("resume", names, _selection(tag, changed_from, changed_until), dry_run, yes)
+    _steer(context(ctx), asked, fromNow=is_now(begin))
 
 
 @app.command()
@@ -167,6 +176,7 @@ def backfill(
     max_running: Annotated[int, typer.Option("--max-running", help="how many run at once")] = 1,
     priority: Annotated[int, typer.Option(help="of their tasks, 0 to 255")] = 0,
     reprocess: Annotated[str, typer.Option(help="which of those that ran before run again: none, failed or all")] = "none",
+    exclude: Excluded = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:  # fmt: skip
@@ -178,10 +188,11 @@ def backfill(
     with cli.scheduler() as scheduler:
         handle = scheduler.schedule(name, author=_author())
         wanted = from_us(instant(begin)), from_us(instant(end))
-        found = handle.backfill(*wanted, order=order, reprocess=reprocess, dry_run=True).planned
+        without = [_excluded(one) for one in exclude or ()]
+        found = handle.backfill(*wanted, order=order, reprocess=reprocess, exclude=without, dry_run=True).planned
         if not dry_run and found and cli.confirmed(f"run {len(found)} planned times of {name}", yes=yes):
             asked = handle.backfill(
-                *wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess
+                *wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess, exclude=without
             )
             cli.output.say(f"Its tasks have the tag {asked.tag}: `task list --filter tag:{asked.tag}` shows them.")
     cli.output.rows([{"planned_at": iso(to_us(at))} for at in found], ("planned_at",))
@@ -197,6 +208,14 @@ schedule_explain.register(app)
 schedule_check.register(app)
 
 # -- below: what several commands do ------------------------------------------------------------------------------------
+
+
+def _excluded(text: str) -> datetime | tuple[datetime, datetime]:
+    """One instant, or the first and the first that is too late with a slash between them."""
+    from scylla_spark.clock import from_us
+
+    begin, slash, end = text.partition("/")
+    return (from_us(instant(begin)), from_us(instant(end))) if slash else from_us(instant(begin))
 
 
 def _lines(values: list[Any]) -> str:

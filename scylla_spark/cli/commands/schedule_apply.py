@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,6 +12,7 @@ from scylla_spark.cli.context import Context, context
 from scylla_spark.visible import visible_json
 
 if TYPE_CHECKING:
+    from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.schedules.files import FileSchedule
     from scylla_spark.client.schedules.schedule import Schedule
     from scylla_spark.core.plan.state.plan_state import PlanState
@@ -51,6 +53,8 @@ def apply(
         cli.output.say(
             ", ".join(f"{counts[what]} {what}" for what in (*_ORDER, "unchanged", *(["kept"] if only_new else [])))
         )
+        for warning in _unknown_handlers(scheduler, [one for one in schedules if verdicts.get(one.name) != "kept"]):
+            cli.output.say(warning)
         if rows and not dry_run and cli.confirmed(_what(counts), yes=yes):
             scheduler.put_schedules(*schedules, prune=prune, only_new=only_new, author=author())
             cli.output.say("Done.")
@@ -66,7 +70,7 @@ def lint(
     """Say what the schedules of files mean, and what is suspicious or wrong about them; exit code 1 on errors."""
     cli = context(ctx)
     modules = tuple(handlers or cli.settings().handlers)
-    known = _registered(modules) if modules else None
+    known = _Known(_registered(modules) if modules else None, cli.settings().plan.tables.keys())
     rows = [row for file in files for row in _linted(file, known)]
     if cli.output.form == "table" and not cli.output.columns:
         for row in rows:
@@ -100,6 +104,17 @@ def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, s
     return rows
 
 
+def _unknown_handlers(scheduler: Scheduler, schedules: list[Schedule]) -> list[str]:
+    """What to say of handlers that no dispatcher has; nothing where dispatchers cannot be asked."""
+    from scylla_spark.client.handlers import warnings_of
+    from scylla_spark.errors import SchedulerError
+
+    try:
+        return warnings_of(scheduler.handlers(), (one.handler for one in schedules))
+    except SchedulerError:
+        return []
+
+
 def _rank(verdict: str) -> int:
     return _ORDER.index(verdict) if verdict in _ORDER else len(_ORDER)
 
@@ -121,13 +136,20 @@ def _what(counts: Counter[str]) -> str:
     return f"{' and '.join(parts)} schedule{'s' if sum(counts[what] for what in _ORDER) > 1 else ''}"
 
 
+class _Known(NamedTuple):
+    """Which handlers there are (None: nobody said), and to which names of tables the settings give a place."""
+
+    handlers: set[str] | None
+    tables: Collection[str]
+
+
 def _registered(modules: tuple[str, ...]) -> set[str]:
     from scylla_spark.executors.handler_registry import load
 
     return set(load(modules))
 
 
-def _linted(file: str, known: set[str] | None) -> list[dict[str, Any]]:
+def _linted(file: str, known: _Known) -> list[dict[str, Any]]:
     from scylla_spark.client.schedules.files import read_file
 
     found = read_file(file)
@@ -135,7 +157,7 @@ def _linted(file: str, known: set[str] | None) -> list[dict[str, Any]]:
     return [_judged(one, known, twice=names[one.name] > 1) for one in found]
 
 
-def _judged(one: FileSchedule, known: set[str] | None, *, twice: bool) -> dict[str, Any]:
+def _judged(one: FileSchedule, known: _Known, *, twice: bool) -> dict[str, Any]:
     from scylla_spark.client.schedules.lint import ERROR, findings
     from scylla_spark.client.schedules.trigger_words import in_words
     from scylla_spark.clock import now_us
@@ -145,7 +167,7 @@ def _judged(one: FileSchedule, known: set[str] | None, *, twice: bool) -> dict[s
     if one.schedule is None:
         told.append({"level": ERROR, "text": str(one.error).removeprefix(f"{one.place}: ")})
         return {"schedule": one.name, "place": one.place, "means": None, "findings": told}
-    told += [finding._asdict() for finding in findings(one.schedule, now_us(), known)]
+    told += [finding._asdict() for finding in findings(one.schedule, now_us(), known.handlers, known.tables)]
     words = in_words(read_trigger(one.schedule.trigger.definition))
     return {"schedule": one.name, "place": one.place, "means": words, "findings": told}
 

@@ -8,13 +8,16 @@ from typing import Final, NamedTuple
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules import explanation_words as schedule_explain
 from scylla_spark.client.schedules.history import ScheduleHistory, history
+from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.schedule_state import state_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
+from scylla_spark.core.task_state import RETRY_WAIT
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.delta.plan_queries import Row
 
+_MOST_RUNS: Final = 3  # active runs whose tasks are looked at: each may wait for Kafka
 _LOOKED_AT: Final = 100  # decisions among which the last run is looked for
 
 
@@ -50,6 +53,7 @@ def explained(connection: Connection, plan: PlanState, name: str, at_us: int | N
         said.append(gone(past, name))
     elif at_us is None:
         said += _standing(past, entry, plan, now)
+        said += _retried(connection, entry, now)
     elif not about:
         said += schedule_explain.undecided(entry, past.changes(), plan.calendars, at_us, now)
         said += _standing(past, entry, plan, now)
@@ -61,6 +65,20 @@ def _standing(past: ScheduleHistory, entry: Entry, plan: PlanState, now: int) ->
     is_over = state_of(entry, plan.calendars, now) == "completed"
     last_us = schedule_explain.last_run_us(past.fires(limit=_LOOKED_AT)) if is_over else None
     return schedule_explain.standing(entry, plan.calendars, now, last_us)
+
+
+def _retried(connection: Connection, entry: Entry, now: int) -> Iterator[str]:
+    """Why the newest active runs failed that are tried again, so that nobody takes them for runs that work."""
+    active = sorted((run.key for run in entry.runs.values() if run.key.time_us <= now), reverse=True)
+    for key in active[:_MOST_RUNS]:
+        try:
+            status = TaskHandle[object](connection, key).status(live=False)
+        except NotFoundError:
+            continue
+        if status.state == RETRY_WAIT:
+            yield schedule_explain.retried(status)
+        if not status.fresh:
+            return
 
 
 def gone(past: ScheduleHistory, name: str) -> str:

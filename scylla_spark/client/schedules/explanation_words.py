@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from scylla_spark.client.schedules.times import following, preceding
 from scylla_spark.client.schedules.trigger_words import in_words
-from scylla_spark.clock import iso
+from scylla_spark.clock import from_us, iso, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Situation, decide
 from scylla_spark.core.plan.schedule_policies import no_place_words
@@ -16,9 +16,12 @@ from scylla_spark.core.plan.state.schedule_entry import PENDING_CONSTRAINT, PEND
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.plan.triggers.tree import described
+from scylla_spark.core.task_status import TaskStatus
+from scylla_spark.visible import as_clause, visible
 
 Row = Mapping[str, Any]
 _MINUTE_US: Final = 60_000_000
+_MOST_MESSAGE: Final = 200  # letters of an error
 NEWEST: Final = 3  # decisions that are told of where no time is asked about
 _NO_DECISION: Final = frozenset({"late", "overdue", "silent", "trouble"})
 
@@ -104,6 +107,22 @@ def standing(entry: Entry, calendars: Calendars, now: int, last_us: int | None =
         yield f"Its trigger has seen nothing since the last launch: {waits}."
 
 
+def retried(status: TaskStatus) -> str:
+    """Why a run failed that is tried again, with the class of its last error.
+
+    Args:
+        status: of its task.
+    """
+    planned = status.planned_at or from_us(status.key.time_us)
+    times = "once" if status.attempts == 1 else f"{status.attempts} times"
+    why = ""
+    if status.error is not None:
+        first = next(iter(status.error.message.splitlines()), "")[:_MOST_MESSAGE].rstrip(". ")
+        why = f", the last time as {status.error.kind}" + (f" ({visible(first)})" if first else "")
+    again = "" if status.next_attempt_at is None else f"; it is tried again at {iso(to_us(status.next_attempt_at))}"
+    return f"The run planned for {iso(to_us(planned))} has failed {times}{why}{again}."
+
+
 def last_run_us(rows: Iterable[Row]) -> int | None:
     """The planned time of the last run that nobody asked for; None: there is none among these.
 
@@ -114,7 +133,7 @@ def last_run_us(rows: Iterable[Row]) -> int | None:
 
 
 def _sentence(row: Row, end: Row | None, active: Collection[int]) -> str:
-    planned, verdict, why = iso(row["planned_at"]), row["verdict"], row["why"]
+    planned, verdict, why = iso(row["planned_at"]), row["verdict"], as_clause(row["why"] or "")
     if verdict == "launched":
         by = "by hand " if row["by_hand"] else ""
         seen = f", for {row['values']}" if row["values"] else ""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from scylla_spark.client.connection import Connection
+from scylla_spark.client.schedules.selection import is_now
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.plan.backfill import chosen, planned_between
+from scylla_spark.core.plan.backfill import chosen, excluded, planned_between
 from scylla_spark.core.plan.schedule_state import state_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
@@ -140,14 +141,19 @@ class ScheduleHandle:
         fields: dict[str, Any] = {"until": instant_us(until)} if until is not None else {}
         self._ask("pause", names=[self.name], note=note or None, **fields)
 
-    def resume(self) -> None:
+    def resume(self, *, begin: Literal["pause", "now"] = "pause") -> None:
         """It fires again, from now on.
 
+        Args:
+            begin: where it goes on in the tables that it watches: after what it had run before the pause, so that it runs what has
+                come since; or with what comes from now on, so that it does not.
+
         Raises:
+            ArgumentError: it is to begin now, and the `start` of its trigger names earlier versions.
             ConflictError: it is not paused.
             NotFoundError: there is none of that name.
         """
-        self._ask("resume", names=[self.name])
+        self._ask("resume", names=[self.name], fromNow=is_now(begin))
 
     def delete(self) -> None:
         """It is gone; what it has run stays in the tables.
@@ -172,7 +178,7 @@ class ScheduleHandle:
 
     def backfill(
         self, begin: datetime, end: datetime, *, order: str = "oldest", max_running: int = 1, priority: int = 0,
-        reprocess: str = "none", dry_run: bool = False,
+        reprocess: str = "none", exclude: Iterable[datetime | tuple[datetime, datetime]] = (), dry_run: bool = False,
     ) -> Backfill:  # fmt: skip
         """Runs past planned times, beside what the schedule does by itself; each run knows its planned time.
 
@@ -183,13 +189,14 @@ class ScheduleHandle:
             max_running: how many run at once, 1 to 100: so many lanes they are spread over.
             priority: of their tasks, 0 to 255; the lowest by default.
             reprocess: which of those that ran before run again: "none", "failed", or "all".
+            exclude: planned times that are left out (aware), or pairs of the first instant and the first that is too late.
             dry_run: launch nothing.
 
         Returns:
             What runs, or would, and the tag of its tasks.
 
         Raises:
-            ArgumentError: it does not fire by time, or too many times are planned.
+            ArgumentError: it does not fire by time, too many times are planned, or one that is to be left out is not.
             ConflictError: too many of its runs are active.
             NotFoundError: there is none of that name.
         """
@@ -198,7 +205,8 @@ class ScheduleHandle:
         entry = self._entry(state := self._connection.plan.state())
         begin_us, end_us = instant_us(begin), instant_us(end)
         planned = planned_between(entry, begin_us, end_us, state.calendars)
-        left_out = ran_before(self._connection, self.name, begin_us, end_us, reprocess)
+        without = excluded(planned, map(_instant_or_pair, exclude))
+        left_out = without | ran_before(self._connection, self.name, begin_us, end_us, reprocess)
         todo = chosen(planned, left_out, order)
         tag = ""
         if todo and not dry_run:
@@ -325,6 +333,10 @@ def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:
         from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,
         from_us(entry.changed_us) if entry.changed_us else None, schedule.tags, schedule.owner, schedule.definition,
     )  # fmt: skip
+
+
+def _instant_or_pair(one: datetime | tuple[datetime, datetime]) -> int | tuple[int, int]:
+    return instant_us(one) if isinstance(one, datetime) else (instant_us(one[0]), instant_us(one[1]))
 
 
 def _fire(row: Mapping[str, Any]) -> Fire:

@@ -11,11 +11,12 @@ from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.times import clock_changes
 from scylla_spark.core.plan import schedule as plan
 from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.tables.table_name import is_place
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.fire_times import Dates, Every
 from scylla_spark.core.plan.times.zone import DAY_US, SECOND_US
-from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.core.plan.triggers.trigger import AtTimes, OnAbsence, OnTable, leaves
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -37,17 +38,21 @@ class Finding(NamedTuple):
     text: str
 
 
-def findings(schedule: Schedule, now: int, handlers: Collection[str] | None = None) -> list[Finding]:
+def findings(
+    schedule: Schedule, now: int, handlers: Collection[str] | None = None, tables: Collection[str] = ()
+) -> list[Finding]:
     """What is suspicious about one schedule.
 
     Args:
         schedule: that could be stored.
         now: microseconds since the epoch.
         handlers: names that modules register; None: they are not known.
+        tables: names to which the setting `plan.tables` gives a place.
     """
     read = read_schedule(schedule.definition)
     found = [Finding(WARNING, text) for text in _of_times(read, now)]
     found += [Finding(WARNING, text) for text in _of_overlap(schedule, read)]
+    found += [Finding(WARNING, text) for text in _of_tables(read, tables)]
     if handlers is not None and schedule.handler not in handlers:
         known = ", ".join(sorted(handlers)[:10]) or "none"
         found.append(Finding(ERROR, f"no module registers the handler {schedule.handler!r}; registered: {known}"))
@@ -62,6 +67,16 @@ def _of_overlap(schedule: Schedule, read: plan.Schedule) -> Iterator[str]:
         )
     if schedule.overlap is None and not all(isinstance(leaf, AtTimes) for leaf in leaves(read.trigger)):
         yield "overlap is not given: it is buffer_all, so runs queue up behind a slow one and none is left out"
+
+
+def _of_tables(read: plan.Schedule, known: Collection[str]) -> Iterator[str]:
+    for leaf in leaves(read.trigger):
+        table = leaf.of if isinstance(leaf, OnAbsence) else leaf
+        if isinstance(table, OnTable) and table.table not in known and not is_place(table.table):
+            yield (
+                f"the table {table.table!r} is neither an absolute path nor a URI, and the setting plan.tables does not name it: "
+                "it sees nothing of the table unless plan.tables of the planner says where that lies"
+            )
 
 
 # -- times --------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from scylla_spark.clock import iso
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.times.recurrence import default_start
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.task import Retry
 from scylla_spark.core.task_tags import check_collection
@@ -92,15 +93,20 @@ class Trigger:
         return cls({"kind": "at", "times": [_instant(time) for time in times]} | _options(options))
 
     @classmethod
-    def rrule(cls, rule: str, start: str, tz: str = "UTC", **options: Any) -> Trigger:
+    def rrule(cls, rule: str, start: str | None = None, tz: str = "UTC", **options: Any) -> Trigger:
         """Fires as a rule of RFC 5545 says.
 
         Args:
             rule: such as "FREQ=MONTHLY;BYDAY=-1FR".
-            start: its first possible local time, ISO form without an offset.
+            start: its first possible local time, ISO form without an offset. Default: 1970-01-01T00:00:00, from which an INTERVAL counts,
+                and from which the rule takes what it leaves out: the time of day, and without BY… parts the day (a Thursday).
             tz: IANA name.
             **options: bounds, calendar, jitter: see `every`.
+
+        Raises:
+            ArgumentError: it is no rule, or one with COUNT and without a start.
         """
+        start = default_start(rule) if start is None else start
         return cls({"kind": "rrule", "rule": rule, "start": start, "tz": tz} | _options(options))
 
     # -- what happens ---------------------------------------------------------------------------------------------------

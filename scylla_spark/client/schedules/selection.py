@@ -118,6 +118,20 @@ def steer(plan: PlannerLink, kind: str, names: Sequence[str], author: str, **mor
     return done
 
 
+def is_now(begin: str) -> bool | None:
+    """Whether a schedule that is resumed leaves out what has come to its tables meanwhile; None: it does not, and nothing is said.
+
+    Args:
+        begin: "pause" or "now".
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    if begin not in ("pause", "now"):
+        raise ArgumentError(f"Nothing begins at {begin!r}.", hint='It is "pause" or "now".')
+    return True if begin == "now" else None
+
+
 def names_of(entries: Iterable[Entry]) -> list[str]:
     """Their names."""
     return [entry.name for entry in entries]

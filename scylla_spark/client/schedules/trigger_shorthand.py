@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scylla_spark.core.plan.times.recurrence import default_start
 from scylla_spark.errors import ArgumentError, shown
 
 BY_KEY: Final = {
@@ -39,6 +40,8 @@ def trigger_of(value: Any, depth: int = 0) -> Any:
     found = {camel(str(key)): item for key, item in value.items()}
     if "kind" not in found:
         found = _long(found)
+    if found["kind"] == "rrule" and "start" not in found:
+        found["start"] = default_start(str(found.get("rule", "")))
     if isinstance(found.get("of"), list):
         found["of"] = [trigger_of(one, depth + 1) for one in found["of"]]
     elif "of" in found:

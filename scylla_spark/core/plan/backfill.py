@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
+from scylla_spark.clock import iso
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
@@ -53,6 +54,35 @@ def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calenda
                 f"More than {most} times are planned between these two.", hint="Backfill them in parts."
             )
     return found
+
+
+def excluded(planned: Collection[int], without: Iterable[int | tuple[int, int]]) -> frozenset[int]:
+    """Those of some planned times that somebody leaves out.
+
+    Args:
+        planned: the times; microseconds since the epoch.
+        without: single times, or pairs of the first instant and the first that is too late.
+
+    Raises:
+        ArgumentError: a single time is not planned, so that something else is meant; or a pair ends before it begins.
+    """
+    found: set[int] = set()
+    for one in without:
+        if isinstance(one, int):
+            if one not in planned:
+                raise ArgumentError(
+                    f"Nothing is planned at {iso(one)}, so it cannot be left out.", hint="Give a planned time."
+                )
+            found.add(one)
+            continue
+        begin_us, end_us = one
+        if begin_us >= end_us:
+            raise ArgumentError(
+                f"What is left out ends at {iso(end_us)}, before it begins at {iso(begin_us)}.",
+                hint="Write (begin, end).",
+            )
+        found.update(at for at in planned if begin_us <= at < end_us)
+    return frozenset(found)
 
 
 def chosen(planned: list[int], leave_out: Collection[int], order: str) -> list[int]:

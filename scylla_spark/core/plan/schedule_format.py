@@ -14,7 +14,7 @@ from scylla_spark.core.plan.payload_template import Template
 from scylla_spark.core.plan.schedule import CatchUp, Overlap, Policies, Schedule, Work
 from scylla_spark.core.plan.strict_json import STRICT, Micros, Name, Text, validated
 from scylla_spark.core.plan.template_names import EVERY_NAME, check_fields, names_of
-from scylla_spark.core.plan.trigger_format import check_counted, stored_trigger
+from scylla_spark.core.plan.trigger_format import check_bounds, check_counted, stored_trigger
 from scylla_spark.core.plan.triggers.trigger import AtTimes, Trigger, leaves
 from scylla_spark.core.records.command import SomeMillis, WireRetry
 from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES
@@ -57,6 +57,7 @@ class _Schedule(TypedDict, total=False):
 
 
 _SCHEDULE: Final = TypeAdapter(_Schedule)
+_LEAST_TIMEOUT_US: Final = 1_000
 _BASE_US, _CAP_US = 20_000_000, 120_000_000
 
 
@@ -74,6 +75,12 @@ def read_schedule(value: Any) -> Schedule:
     Template(schedule.work.payload.value, names_of(schedule.trigger))  # refuses what no fire of this trigger knows
     for place in schedule.work.payload.places():
         check_fields(place)
+    check_bounds(schedule.trigger)
+    if schedule.policies.timeout_us < _LEAST_TIMEOUT_US:
+        raise ArgumentError(
+            f"With a jobTimeout of {schedule.policies.timeout_us / 1000:g} ms every job would be dropped before it runs.",
+            hint="Give at least 1 ms, or leave it out: it is a day by default.",
+        )
     _check_delays(schedule)
     return schedule
 

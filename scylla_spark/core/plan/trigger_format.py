@@ -30,6 +30,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     Scalar,
     Trigger,
     checked,
+    leaves,
 )
 from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
@@ -136,7 +137,9 @@ def read_trigger(value: Any) -> Trigger:
         ArgumentError: it defines none, or one that can never fire, or one that is too large.
     """
     check_counted(value)
-    return stored_trigger(value)
+    trigger = stored_trigger(value)
+    check_bounds(trigger)
+    return trigger
 
 
 def stored_trigger(value: Any) -> Trigger:
@@ -146,6 +149,23 @@ def stored_trigger(value: Any) -> Trigger:
         ArgumentError: it defines none.
     """
     return checked(_trigger(value, [MAX_NODES_READ], 0))
+
+
+def check_bounds(trigger: Trigger) -> None:
+    """Refuses times that end before they begin: they could never fire.
+
+    Args:
+        trigger: as it was read.
+
+    Raises:
+        ArgumentError: a leaf has such times.
+    """
+    for leaf in leaves(trigger):
+        if isinstance(leaf, AtTimes) and leaf.times.start_us > leaf.times.end_us:
+            raise ArgumentError(
+                "No time lies between the start and the end of the trigger.",
+                hint="Give an endAt (end_at in Python) that comes after startAt.",
+            )
 
 
 def check_counted(value: Any) -> None:

@@ -66,12 +66,13 @@ class TableWatcher:
     """Polls tables and tells the planner what has come.
 
     Args:
-        settings: `plan.poll` and `plan.tables`.
+        settings: `plan.poll`, `plan.tables`, and where our own tables lie.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._every_s = settings.plan.poll.total_seconds()
         self._names = settings.plan.tables
+        self._own = settings.tables_path
         self._wanted: Mapping[Place, Wanted] = {}
         self._looks: dict[Place, _Look] = {}
         self._found: SimpleQueue[_Begins | _Grew | _Trouble] = SimpleQueue()
@@ -131,14 +132,14 @@ class TableWatcher:
             return
         look = self._looks.get(place)
         if look is None or look.handed != handed:  # versions were handed over: what came after them is read again
-            table = look.table if look is not None else WatchedTable(located(trigger.table, self._names))
+            table = look.table if look is not None else WatchedTable(located(trigger.table, self._names, self._own))
             look = _Look(table, trigger, handed, _stands(handed), Cursor(handed.table_id, handed.version), {})
             self._looks[place] = look
         if self._read(place, look):
             self._tell_ranges(place, look, handed)
 
     def _begin(self, place: Place, trigger: OnTable) -> None:
-        found = WatchedTable(located(trigger.table, self._names)).start(trigger)
+        found = WatchedTable(located(trigger.table, self._names, self._own)).start(trigger)
         if isinstance(found, TableTrouble):
             self._put_trouble(place, found)
             if found.resume is not None:

@@ -25,7 +25,7 @@ from scylla_spark.core.plan.tables.handing_over import leaves_kept, parts_let_go
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import keys_of
-from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.core.plan.triggers.trigger import AtTimes, OnAbsence, OnTable, leaves
 from scylla_spark.core.plan.triggers.without_deleted import without_work
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
@@ -262,20 +262,36 @@ class Definitions:
     def resume(self, command: PlanCommand, now: int, last: str = "") -> Steps:
         """Lets schedules fire again, from now on. See `put` for arguments and result.
 
+        With `fromNow` what has come to their tables since they were paused is left out; else it is run.
+
         Raises:
             NotFoundError: one of the names is not there.
             ConflictError: a schedule that was named alone is not paused.
+            ArgumentError: it is to leave out versions, and its trigger would begin at earlier ones again; nothing is changed.
         """
         names = self._chosen(command, last)
         todo = [name for name in names if self._state.entries[name].paused]
         if names and not todo and "names" in command.fields and not last:
             raise ConflictError(f"The schedule {names[0]!r} is not paused.", hint="Nothing is to be done.")
         done: dict[str, Any] = {name: "resumed" for name in command.fields.get("names", ()) if name <= last}
+        forgets = command.fields.get("fromNow", False)
+        for name in todo if forgets else ():
+            _check_start(self._state.entries[name])
         for name in todo:
+            if forgets and self._state.entries[name].tables:
+                self._forget_tables(self._state.entries[name], command.author, now)
             self.go_on(self._state.entries[name], command.author, now)
             done[name] = "resumed"
             yield name
         return done, []
+
+    def _forget_tables(self, entry: Entry, author: str, now: int) -> None:
+        """A schedule forgets how far its tables were read: like a new one, it begins with what comes once they are looked at."""
+        fields = {
+            "text": entry.text, "revision": entry.revision, "keys": list(entry.keys), "handler": entry.handler, "paused": True,
+            "note": entry.note, "until_us": entry.until_us, "author": author, "changed_us": now, "cursor_us": now, "next_us": 0,
+        }  # fmt: skip
+        self._journal.note("put", entry.name, fields, [])
 
     def go_on(self, entry: Entry, author: str, now: int) -> None:
         """Resumes one schedule.
@@ -331,6 +347,21 @@ class Definitions:
         self._listens = None
         for key in keys:
             self.listeners[key].add(name)
+
+
+def _check_start(entry: Entry) -> None:
+    """Whether a schedule begins with what comes from now on once it does not know how far its tables were read.
+
+    Raises:
+        ArgumentError: it would begin at earlier versions.
+    """
+    for leaf in leaves(entry.schedule.trigger):
+        table = leaf.of if isinstance(leaf, OnAbsence) else leaf
+        if isinstance(table, OnTable) and table.start != "now":
+            raise ArgumentError(
+                f"The schedule {entry.name!r} begins to read {table.table!r} at {table.start!r}, so it cannot begin anew from now on.",
+                hint="Put it with `start` left out, and resume it then.",
+            )
 
 
 def _keys(schedule: Schedule) -> list[str]:

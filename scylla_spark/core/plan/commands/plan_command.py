@@ -18,7 +18,8 @@ from scylla_spark.core.plan.triggers.trigger import Scalar
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.storable_instants import LATEST_US
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""1 has no `fromNow`; a planner that knows only 1 refuses such a record, where it would otherwise pass over the field."""
 MAX_RECORD_BYTES: Final = 512 * 1024
 MOST_DAYS: Final = 10_000
 MOST_NAMES: Final = 10_000
@@ -81,6 +82,7 @@ class _Fields(TypedDict, total=False):
     names: Annotated[list[Name], Field(min_length=1, max_length=MOST_NAMES)]
     tag: Text
     until: _Instant
+    fromNow: bool
     changedFrom: _Instant
     changedUntil: _Instant
     name: Text
@@ -215,5 +217,6 @@ def encode_command(kind: str, **fields: Any) -> bytes:
         kind: what is asked, such as "put".
         **fields: as they are called on the wire.
     """
-    record = {"version": VERSION, "type": kind} | {name: value for name, value in fields.items() if value is not None}
+    version = VERSION if fields.get("fromNow") else 1  # whatever an older planner can obey it is to obey
+    record = {"version": version, "type": kind} | {name: value for name, value in fields.items() if value is not None}
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -89,6 +89,20 @@ def recurrence(rule: str, start: str, tz: str = "UTC") -> Recurrence:
     return Recurrence(text, begin.isoformat(), tz)
 
 
+def default_start(rule: str) -> str:
+    """The start of a rule for which none is given: the beginning of the epoch's first day, in the rule's zone.
+
+    Args:
+        rule: the rule.
+
+    Raises:
+        ArgumentError: it counts its times, so that it says nothing without a start.
+    """
+    if "COUNT" in _parts(rule.strip().upper().removeprefix("RRULE:")):
+        raise ArgumentError("A rule with COUNT needs a start, from which it counts.", hint="Give start.")
+    return "1970-01-01T00:00:00"
+
+
 def _check_parts(rule: str, text: str) -> None:
     parts = _parts(text)
     if len(text) > _MOST_RRULE_CHARS or text.split() != [text] or parts.get("FREQ") not in _PARTS:

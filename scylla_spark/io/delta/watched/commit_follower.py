@@ -6,12 +6,14 @@ there. The log is listed only where one of the answers is odd.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.tables.commit import Commit, Unreadable, read_commit
 from scylla_spark.core.plan.tables.table_metadata import Header
+from scylla_spark.core.plan.tables.table_name import is_place
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.watched.log_files import (
@@ -20,11 +22,13 @@ from scylla_spark.io.delta.watched.log_files import (
     as_path,
     commit_name,
     header_at,
+    is_local,
     lines,
     listing,
     log_of,
 )
 from scylla_spark.io.delta.watched.matching_rows import CannotCountError, RowFilter
+from scylla_spark.visible import as_clause
 
 Trouble = Literal["missing", "vanished", "replaced", "rewound", "truncated", "unreadable", "unreachable", "unsuitable"]
 
@@ -57,23 +61,36 @@ class _Seen(NamedTuple):
     header: Header
 
 
-def located(table: str, names: Mapping[str, str]) -> str:
+def located(table: str, names: Mapping[str, str], own: str) -> str:
     """Where a table lies that a trigger names.
 
     Args:
         table: an absolute path, a URI, or a name such as `main.sales.orders`.
         names: name → path or URI.
+        own: path or URI under which the deployment's own tables lie: a trigger on one would fire by what its own runs write, for ever.
 
     Raises:
-        ArgumentError: the name is not known, or the path is relative.
+        ArgumentError: the name is not known, the path is relative, or the table is one of the deployment's own.
     """
     place = names.get(table, table)
-    if place.startswith(("/", "file:/")) or "://" in place:
-        return as_path(place)
+    if is_place(place):
+        path = as_path(place)
+        if _lies_under(path, as_path(own)):
+            raise ArgumentError(
+                f"The table {table!r} is one of the deployment's own, in which each run of its schedule leaves rows.",
+                hint="Wait for the ends of tasks by `after` or `batch`.",
+            )
+        return path
     raise ArgumentError(
         f"Nobody knows where the table {table!r} lies.",
         hint="Give an absolute path or a URI, or name its place in the setting plan.tables.",
     )
+
+
+def _lies_under(path: str, folder: str) -> bool:
+    """Whether a place is a folder, or lies in it, whatever links lead there."""
+    inner, outer = (os.path.realpath(one) if is_local(one) else one for one in (path, folder))
+    return inner == outer or inner.startswith(f"{outer}/")
 
 
 class WatchedTable:
@@ -107,7 +124,7 @@ class WatchedTable:
             assert isinstance(version, int)
             header = header_at(self._log, found, version)
         except OSError as error:
-            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {as_clause(str(error))}.")
         if header is None:
             return self._headless()
         if version > found.newest:
@@ -130,7 +147,7 @@ class WatchedTable:
         try:
             return self._polled(cursor, by, most)
         except OSError as error:
-            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {as_clause(str(error))}.")
 
     def narrow(self, commits: Sequence[Commit], trigger: OnTable) -> list[Commit] | TableTrouble:
         """The same commits with only the rows counted that meet a trigger's conditions; their new files are read.
@@ -152,10 +169,10 @@ class WatchedTable:
             return [self._narrowed(commit, rows) if commit.changes_data else commit for commit in commits]
         except CannotCountError as error:
             return TableTrouble(
-                "unsuitable", f"Rows of the table {self.path} cannot be counted by conditions: {error}."
+                "unsuitable", f"Rows of the table {self.path} cannot be counted by conditions: {as_clause(str(error))}."
             )
         except OSError as error:
-            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {as_clause(str(error))}.")
 
     def _narrowed(self, commit: Commit, rows: RowFilter) -> Commit:
         try:

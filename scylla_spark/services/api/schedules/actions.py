@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from scylla_spark.client.schedules.explanation import explained, gone, missing
 from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
 from scylla_spark.client.schedules.history import history
-from scylla_spark.client.schedules.selection import Selection, steer, to_steer
+from scylla_spark.client.schedules.selection import Selection, is_now, steer, to_steer
 from scylla_spark.client.schedules.times import PlannedTime, following, preceding
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import now_us, to_us
@@ -34,6 +35,13 @@ from scylla_spark.services.api.tasks.views import KeyView, key_view
 routes = router()
 
 Count = Annotated[int, Query(ge=1, le=MOST_RUNS_LISTED)]
+Begin = Annotated[
+    Literal["pause", "now"],
+    Field(
+        description="Whether versions of watched tables that came during the pause are run (pause), or left out (now)"
+    ),
+]
+Pair = Annotated[list[Instant], Field(min_length=2, max_length=2)]
 _STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 _LOOK_S = 0.02
 _LOOKS_FOR_RUN = 100
@@ -77,6 +85,18 @@ class PauseManyBody(ManyBody):
     until: Annotated[Instant | None, Field(description="When they go on by themselves")] = None
 
 
+class ResumeBody(Body):
+    """Where it goes on."""
+
+    begin: Begin = "pause"
+
+
+class ResumeManyBody(ManyBody):
+    """Which schedules, and where they go on."""
+
+    begin: Begin = "pause"
+
+
 class RunBody(Body):
     """What the run is given."""
 
@@ -94,6 +114,10 @@ class BackfillBody(Body):
     reprocess: Annotated[
         Literal["none", "failed", "all"], Field(description="Which of those that ran before run again")
     ] = "none"
+    exclude: Annotated[
+        list[Instant | Pair],
+        Field(max_length=1_000, description="Planned times that are left out, or [begin, end] for all before the end"),
+    ] = Field(default_factory=list)
     dry_run: bool = False
 
 
@@ -142,10 +166,10 @@ async def pause(api: Asked, name: Name, how: PauseBody | None = None, author: Au
 @routes.post(
     "/v1/schedules/{name}:resume", operation_id="resume_a_schedule", responses=answers({200: SteeredView}, *_STEERS)
 )
-async def resume(api: Asked, name: Name, author: Author = "") -> Response:
+async def resume(api: Asked, name: Name, how: ResumeBody | None = None, author: Author = "") -> Response:
     """Let a schedule fire again, from now on."""
-    plain = name_of(name)
-    await api.planned(lambda: api.scheduler.schedule(plain, author=author).resume())
+    plain, begin = name_of(name), how.begin if how is not None else "pause"
+    await api.planned(lambda: api.scheduler.schedule(plain, author=author).resume(begin=begin))
     return answer({"name": plain, "done": "resumed"})
 
 
@@ -163,9 +187,9 @@ async def pause_many(api: Asked, own: Own, wanted: PauseManyBody, author: Author
     "/v1/schedules:resume", operation_id="resume_schedules",
     responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
 )  # fmt: skip
-async def resume_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "") -> Response:
+async def resume_many(api: Asked, own: Own, wanted: ResumeManyBody, author: Author = "") -> Response:
     """Resume all paused schedules that have a tag, or were changed last in some time."""
-    return await _steered(api, own, "resume", wanted, author)
+    return await _steered(api, own, "resume", wanted, author, fromNow=is_now(wanted.begin))
 
 
 @routes.post(
@@ -214,7 +238,7 @@ async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "
     found = await api.planned(
         lambda: api.scheduler.schedule(plain, author=author).backfill(
             how.begin, how.end, order=how.order, max_running=how.max_running, priority=how.priority, reprocess=how.reprocess,
-            dry_run=how.dry_run,
+            exclude=[one if isinstance(one, datetime) else (one[0], one[1]) for one in how.exclude], dry_run=how.dry_run,
         )
     )  # fmt: skip
     return answer({"planned": instants(found.planned), "tag": found.tag, "dry_run": how.dry_run})

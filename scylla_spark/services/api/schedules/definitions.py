@@ -92,6 +92,12 @@ class ChangesView(BaseModel):
     dry_run: bool
 
 
+class AppliedView(ChangesView):
+    """What became, or would become, of each, and what may not be meant."""
+
+    warnings: Annotated[list[str], Field(description="Handlers of the set that no dispatcher has")]
+
+
 @routes.get("/v1/schedules", operation_id="list_schedules", responses=answers({200: SchedulesView}, problems.INVALID))
 def page(
     api: Asked,
@@ -190,7 +196,7 @@ async def delete(
 
 
 @routes.post(
-    "/v1/schedules:apply", operation_id="store_a_set_of_schedules", responses=answers({200: ChangesView}, *_WRITES)
+    "/v1/schedules:apply", operation_id="store_a_set_of_schedules", responses=answers({200: AppliedView}, *_WRITES)
 )
 async def apply(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
     """Store a set of schedules; those that are the same stay as they are, with all that they wait for."""
@@ -205,7 +211,11 @@ async def apply(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
             api.scheduler.connection.plan, schedules, wanted.prune, author, only_new=wanted.only_new
         )
 
-    return answer({"changes": await api.planned(done), "dry_run": wanted.dry_run})
+    await api.handlers.fresh()
+    changes = await api.planned(done)
+    handlers = (one.handler for one in schedules if changes.get(one.name) != "kept")
+    warnings = api.handlers.all_unknown(handlers)
+    return answer({"changes": changes, "dry_run": wanted.dry_run, "warnings": warnings})
 
 
 # -- below: names and versions ------------------------------------------------------------------------------------------

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import anyio
 import anyio.to_thread
 import structlog
 
-from scylla_spark.client.handlers import Catalogue
+from scylla_spark.client.handlers import Catalogue, warning_of, warnings_of
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records.command import Command
 from scylla_spark.errors import SchedulerError
@@ -62,13 +62,11 @@ class KnownHandlers:
 
     def unknown(self, handler: str | None) -> str | None:
         """What to say of a name by what dispatchers told last; None: one has it, or nobody knows what they have."""
-        known = self._known
-        if known is None or not known.asked or known.silent or not handler or handler in known.handlers:
-            return None
-        return (
-            f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its attempts fail. "
-            "`scylla-spark handler list` shows those that are there."
-        )
+        return None if self._known is None else warning_of(self._known, handler)
+
+    def all_unknown(self, handlers: Iterable[str | None]) -> list[str]:
+        """The same of several names, each once."""
+        return [] if self._known is None else warnings_of(self._known, handlers)
 
     async def _renew(self) -> None:
         """Begins to look; waits for it only where nothing was ever seen."""

@@ -45,6 +45,17 @@ def test_no_bytes_make_the_reader_of_the_log_or_its_fold_raise(values):
             state.fold(group)
 
 
+def test_commands_of_a_group_that_has_no_number_are_no_change():
+    """Found by two hundred thousand inputs: the next group compared its number with a text."""
+    head = b'{"v":2,"kind":"plan","epoch":1,"nonce":"n","number":1,"at_us":0,"sent":0,"snapshot":0,"changes":['
+    state = PlanState()
+    for changes in (b'["unsent","put",["a"]]', b'["unsent",7,"text"]', b'["unsent",7,[1]]', b'["unsent",true,[]]', b""):
+        group = plan_log.decode(head + changes + b"]}")
+        assert not isinstance(group, Unreadable)
+        state.fold(group)
+    assert (state.unsent, state.unreadable) == ({}, 4)
+
+
 @inputs(0.4)
 @given(plans.stories, st.sampled_from([0, 10_000_000]))
 def test_what_is_read_is_obeyed_and_its_log_gives_the_same_state_and_rows_that_fit(values, ahead_us):

@@ -195,7 +195,10 @@ def _send(state: PlanState, change: Change) -> None:
 
 
 def _unsent(state: PlanState, change: Change) -> None:
-    state.unsent[change[1]] = list(change[2])
+    number, texts = change[1], change[2]
+    if type(number) is not int or not isinstance(texts, list) or not all(type(text) is str for text in texts):
+        raise TypeError("no planner wrote this")  # it would be met later, where numbers are compared
+    state.unsent[number] = texts
 
 
 def _drop(state: PlanState, change: Change) -> None:

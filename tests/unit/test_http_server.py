@@ -258,7 +258,7 @@ def test_one_connection_too_many_is_told_so():
 
 def state_server(mailbox, **metrics):
     measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
-    engine = SimpleNamespace(partitions={}, counts={}, runs={}, due=list)
+    engine = SimpleNamespace(partitions={}, counts={}, runs={}, due=list, limits=SimpleNamespace(partitions=4))
     server = MetricsServer(Metrics(**metrics))
     desk = SimpleNamespace(address="")
     Description(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine, desk=desk), server)

@@ -75,8 +75,8 @@ ALLOWED: dict[str, set[str]] = {
     "executors.connect": _CORE | {"config", "executors", "executors.connect", "executors.local", "io.host"},
     "executors.notify": _CORE
     | {"config", "executors", "executors.notify", "io.host"},  # of io only the deployment's secret
-    # which roles and executors there are, its catalogues name as texts
-    "services": _LEAVES | {"config", "io.host", "io.kafka", "log", "services"},
+    # which roles and executors there are, its catalogues name as texts; where handlers are looked for, each process says itself
+    "services": _LEAVES | {"config", "executors", "io.host", "io.kafka", "log", "services"},
     "services.ingest": (_IO - {"core.plan"}) | {"services", "services.ingest"},
     "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},
     "services.plan": (_IO - {"transforms"}) | {"services", "services.plan"},

@@ -16,6 +16,7 @@ from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
 from scylla_spark.core.plan.triggers import due_times
 from scylla_spark.core.records.fact import FenceLog
+from scylla_spark.services.plan.planner_clock import PlannerClock
 from tests.simulation import plan_world
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -290,6 +291,23 @@ def a_delay_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def a_set_clock_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    """Nobody sees that the clock was set: its time is decided by, until an append time differs."""
+
+    def now(self: PlannerClock) -> int:
+        wall, boot = self._read()
+        self._offset_us = wall - boot
+        return original(self)
+
+    original = PlannerClock.now
+    patch.setattr(PlannerClock, "now", now)
+
+
+def a_fence_shows_nothing_of_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """Append times are not looked at."""
+    patch.setattr(PlannerClock, "check", lambda self, append_ms, sent_us, received_us: None)
+
+
 RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
@@ -303,5 +321,6 @@ RULES: dict[str, Break] = {
         what_is_to_wait_is_dropped, what_is_to_be_dropped_waits, what_waits_is_forgotten, launches_are_not_counted,
         a_success_is_forgotten, a_delay_is_over_at_once, watchers_are_called_between_changes,
         what_waits_for_a_place_was_missed, there_is_always_a_place, starts_are_not_written, what_was_told_is_told_again,
+        a_set_clock_goes_unnoticed, a_fence_shows_nothing_of_the_clock,
     )
 }  # fmt: skip

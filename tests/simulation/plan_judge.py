@@ -57,6 +57,7 @@ def judge(world: PlanWorld) -> None:
     _constraints(world, fires, state)
     _last_runs(groups)
     _promises(world, groups)
+    _clocks(world)
 
 
 def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int], state: PlanState) -> None:
@@ -193,6 +194,13 @@ def _promises(world: PlanWorld, groups: list[Any]) -> None:
             late, overdue = run.begin_us > at(planned) + 4 * SECOND, run.end_us > at(planned) + 8 * SECOND
             _hold(told["late", int(generation)] or not late, f"it started late, and nothing says so: {run}")
             _hold(told["overdue", int(generation)] or not overdue, f"it ended late, and nothing says so: {run}")
+
+
+def _clocks(world: PlanWorld) -> None:
+    """Nothing is decided by a clock that is ahead of the broker's."""
+    for offset, group in counted(world.log):
+        ahead_us = group.at_us - world.appended[offset]
+        _hold(ahead_us <= SECOND, f"group {group.number} was decided {ahead_us / SECOND} s after it stood in the log")
 
 
 def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:

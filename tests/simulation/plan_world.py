@@ -70,9 +70,14 @@ class Engine:
     running: dict[str, tuple[TaskKey, int, int]] = field(default_factory=dict)
     runs: list[Started] = field(default_factory=list)
     messages: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
+    unread: list[tuple[int, str]] = field(default_factory=list)  # records of `tasks`, and when they are read
 
     def take(self, text: str) -> None:
-        """A record of `tasks`."""
+        """A record of `tasks` stands in its log."""
+        last = self.unread[-1][0] if self.unread else 0
+        self.unread.append((max(last, self.world.now + self.world.guests.randrange(300_000)), text))
+
+    def _read(self, text: str) -> None:
         record = json.loads(text)
         key = TaskKey(
             to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"]
@@ -88,7 +93,9 @@ class Engine:
             heappush(self.waiting.setdefault(key.ordering_id, []), key)
 
     def turn(self, now: int, chance: random.Random) -> None:
-        """Ends what is over, and begins what is due."""
+        """Reads what has come, ends what is over, and begins what is due."""
+        while self.unread and self.unread[0][0] <= now:
+            self._read(self.unread.pop(0)[1])
         for lane, (key, begin, end) in list(self.running.items()):
             if end <= now:
                 del self.running[lane]
@@ -197,13 +204,27 @@ class Process:
                 planner.outcomes(number, offset, found.facts, (offset + 1, 1, "engine"), self.now)
         for place, wanted in planner.watched().items():
             if wanted.handed is None:
-                planner.tables.begins(place, "table", 0)
+                planner.tables.begins(place, self.world.table_id, 0)
+            elif self.world.vanished or wanted.handed.table_id != self.world.table_id:
+                self._trouble(planner, place)
             elif wanted.trigger.per:
                 if chance.random() < 0.3:
                     self._partitions(planner, place, wanted.handed)
             elif self.world.versions > wanted.handed.version and chance.random() < 0.2:
                 newest = chance.randint(wanted.handed.version + 1, self.world.versions)
-                planner.tables.grew(place, Growth("table", wanted.handed.version, newest), self.now)
+                growth = Growth(self.world.table_id, wanted.handed.version, newest)
+                planner.tables.grew(place, growth, self.now)
+
+    def _trouble(self, planner: Planner, place: Place) -> None:
+        """Tells that the table has vanished, or that another one lies at its place; again and again, and sometimes late."""
+        world = self.world
+        if world.guests.random() > 0.3:
+            return
+        if world.vanished:
+            planner.tables.trouble(place, "vanished", f"There is no table any more ({world.vanished}).", None, self.now)
+        else:
+            why = f"Another table lies there: its id is {world.table_id}"
+            planner.tables.trouble(place, "replaced", why, (world.table_id, 0), self.now)
 
     def _partitions(self, planner: Planner, place: Place, handed: Handed) -> None:
         """Tells of one partition of a table: all its versions up to one of the latest that no run has."""
@@ -213,7 +234,7 @@ class Process:
         ]
         if parts:
             part = self.world.chance.choice(parts)
-            growth = Growth("table", handed.of_part(part)[0], newest, part=part, alone=len(set(parts)) == 1)
+            growth = Growth(self.world.table_id, handed.of_part(part)[0], newest, part=part, alone=len(set(parts)) == 1)
             planner.tables.grew(place, growth, self.now)
 
     def _snapshots(self, planner: Planner) -> None:
@@ -299,6 +320,7 @@ class PlanWorld:
         self.chance = random.Random(seed)
         self.now = START
         self.off_us = 0  # how far the clock of all processes is off
+        self.guests = random.Random(f"guests {seed}")
         self._clock_chance = random.Random(f"clock {seed}")
         self._off_until = 0
         self.ahead_us = self.chance.choice((0, 2 * SECOND, 10 * SECOND))
@@ -311,7 +333,10 @@ class PlanWorld:
         self.late: list[tuple[int, bytes]] = []
         self.engine = Engine(self)
         self.versions = 0
+        self.table_id = "table-0"
         self.parts = [""]  # of each version, the partition that it is of
+        self.tables = {self.table_id: self.parts}  # all that have lain there
+        self.vanished = ""  # by which number it is called that there is none now
         self.faulty = True
         self.processes: list[Process] = []
         self._names = 0
@@ -349,8 +374,10 @@ class PlanWorld:
             self._act()
             self._fault()
             self._set_clock()
+            self._guests()
         self.faulty = False
         self.off_us = 0
+        self.vanished = ""
         self.processes = self.processes[-1:]
         for process in self.processes:
             process.frozen_until = 0
@@ -398,6 +425,29 @@ class PlanWorld:
             self.off_us = chance.choice((-3600, -5, -2, 2, 5, 3600)) * SECOND
             self._off_until = self.now + chance.randrange(15) * SECOND
 
+    def _guests(self) -> None:
+        """A table vanishes, comes back, or is replaced; a schedule by time is deleted, and comes again."""
+        dice = self.guests.random()
+        if dice < 0.001 and not self.vanished:
+            self.vanished = f"{self.now}"
+        elif dice < 0.002 or (self.vanished and dice < 0.05):
+            if dice < 0.03:
+                self._replace_table()
+            self.vanished = ""
+        elif dice > 0.99:
+            self.ask("delete", names=["gone"])
+        elif dice > 0.98:
+            self._put_gone()
+
+    def _replace_table(self) -> None:
+        self.table_id, self.versions, self.parts = f"table-{len(self.tables)}", 0, [""]
+        self.tables[self.table_id] = self.parts
+
+    def _put_gone(self) -> None:
+        overlap = self.guests.choice(("skip", "allow_all", "buffer_all"))
+        tick = {"kind": "every", "period": "10s"}
+        self.ask("put", schedules=[{"name": "gone", "handler": "work", "trigger": tick, "overlap": overlap}])
+
     def ask(self, kind: str, **fields: Any) -> None:
         """A client's command."""
         self.commands.append(encode_command(kind, id=f"r{len(self.commands)}", **fields))
@@ -433,6 +483,7 @@ class PlanWorld:
             {"name": "told", "when": ["skipped", "missed", "paused"], "channel": "ops", "schedules": ["s*"], "digest": "30s"},
         ]  # fmt: skip
         self.ask("put_rule", rules=rules)
+        self._put_gone()
         self._backfill()
 
     def _backfill(self) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from scylla_spark.core.plan import constraint, deadlines, handler_runs, launching
-from scylla_spark.core.plan.commands import definitions
+from scylla_spark.core.plan.commands import answers, definitions
 from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import group_writer, plan_state, unwritten_changes
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
 from scylla_spark.core.plan.triggers import due_times
 from scylla_spark.core.records.fact import FenceLog
+from scylla_spark.services.plan.planner_clock import PlannerClock
 from tests.simulation import plan_world
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -290,6 +291,61 @@ def a_delay_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def a_set_clock_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    """Nobody sees that the clock was set: its time is decided by, until an append time differs."""
+
+    def now(self: PlannerClock) -> int:
+        wall, boot = self._read()
+        self._offset_us = wall - boot
+        return original(self)
+
+    original = PlannerClock.now
+    patch.setattr(PlannerClock, "now", now)
+
+
+def a_fence_shows_nothing_of_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """Append times are not looked at."""
+    patch.setattr(PlannerClock, "check", lambda self, append_ms, sent_us, received_us: None)
+
+
+def claims_of_a_replaced_table_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """A job goes on with versions of a table in whose place another one lies."""
+    patch.setattr(table_watch.TableWatch, "_drop_claims", lambda self, entry, leaf, why, now: None)
+
+
+def trouble_is_told_with_every_look(patch: pytest.MonkeyPatch) -> None:
+    """Nobody keeps in mind what was told of a table."""
+
+    def trouble(self: Any, place: Any, *more: Any) -> None:
+        self._told.clear()
+        original(self, place, *more)
+
+    original = table_watch.TableWatch.trouble
+    patch.setattr(table_watch.TableWatch, "trouble", trouble)
+
+
+def a_delete_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
+    """What a schedule that is removed has launched ahead of its time is not taken back."""
+
+    def drop(self: Any, *args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now: [])
+            return original(self, *args)
+
+    original = definitions.Definitions._drop
+    patch.setattr(definitions.Definitions, "_drop", drop)
+
+
+def a_delete_is_answered_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Who deletes is told that it is done before what was taken back has ended."""
+
+    def ended(self: answers.Answers, to: Any, keys: Any, done: Any, now: int) -> None:
+        original(self, to, set() if "removed" in done.values() else keys, done, now)
+
+    original = answers.Answers.done_when_ended
+    patch.setattr(answers.Answers, "done_when_ended", ended)
+
+
 RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
@@ -303,5 +359,7 @@ RULES: dict[str, Break] = {
         what_is_to_wait_is_dropped, what_is_to_be_dropped_waits, what_waits_is_forgotten, launches_are_not_counted,
         a_success_is_forgotten, a_delay_is_over_at_once, watchers_are_called_between_changes,
         what_waits_for_a_place_was_missed, there_is_always_a_place, starts_are_not_written, what_was_told_is_told_again,
+        a_set_clock_goes_unnoticed, a_fence_shows_nothing_of_the_clock, claims_of_a_replaced_table_are_kept,
+        trouble_is_told_with_every_look, a_delete_leaves_what_is_ahead, a_delete_is_answered_at_once,
     )
 }  # fmt: skip

@@ -43,10 +43,11 @@ def judge(world: PlanWorld) -> None:
     _launched(world, fires)
     _events(world, fires)
     _limits(world)
-    _ranges(world, fires)
+    _troubles(groups)
     state = PlanState()
     for group in groups:
         state.fold(group)
+    _ranges(world, fires, state)
     _times(world, fires, puts, state)
     _state(world, state)
     _room(state)
@@ -57,6 +58,7 @@ def judge(world: PlanWorld) -> None:
     _constraints(world, fires, state)
     _last_runs(groups)
     _promises(world, groups)
+    _clocks(world)
 
 
 def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int], state: PlanState) -> None:
@@ -195,6 +197,13 @@ def _promises(world: PlanWorld, groups: list[Any]) -> None:
             _hold(told["overdue", int(generation)] or not overdue, f"it ended late, and nothing says so: {run}")
 
 
+def _clocks(world: PlanWorld) -> None:
+    """Nothing is decided by a clock that is ahead of the broker's."""
+    for offset, group in counted(world.log):
+        ahead_us = group.at_us - world.appended[offset]
+        _hold(ahead_us <= SECOND, f"group {group.number} was decided {ahead_us / SECOND} s after it stood in the log")
+
+
 def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
     """What was launched reached the engine, and nothing else did."""
     wanted = {TaskKey(*row["key"]) for rows in fires.values() for row in rows if row["verdict"] == "launched"}
@@ -230,21 +239,37 @@ def _most(runs: list[Any]) -> int:
     return most
 
 
-def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
-    """Each version of a table belongs to one launch, and ranges touch, whatever is skipped, paused, changed or too old between."""
+def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], state: PlanState) -> None:
+    """Each version of a table belongs to one launch, and ranges touch, whatever is skipped, paused, changed or too old between.
+
+    A table that takes the place of another one is told of once, and counts from its beginning; nothing of the other is launched after that.
+    """
     for name in ("table", "both", *(one["name"] for one in world.watching)):
-        seen = [json.loads(row.get("values", "{}")) for row in fires.get(name, []) if row["verdict"] == "launched"]
-        found = [one["table"] for one in seen if "table" in one]
-        if name in ("t-per", "t-parts"):
-            _partitions(world, name, found)
-            continue
-        edges = [(one["from_version"], one["to_version"]) for one in found]
-        _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
-        _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
-        _hold(name != "table" or edges[-1][1] == world.versions, f"{name}: {world.versions} versions, and {edges[-1:]}")
+        lying, found = "", dict[str, list[dict[str, Any]]]()
+        for row in fires.get(name, []):
+            if row["verdict"] == "trouble" and row["why"].startswith("replaced"):
+                _hold(row["why"].split()[-1] not in (lying, *found), f"{name}: told of twice: {row['why']}")
+                lying = row["why"].split()[-1]
+            elif row["verdict"] == "launched" and "table" in (seen := json.loads(row.get("values", "{}"))):
+                lying = lying or seen["table"]["table_id"]
+                _hold(seen["table"]["table_id"] == lying, f"{name}: launched with {seen}, though {lying} lies there")
+                found.setdefault(lying, []).append(seen["table"])
+        for table_id, launches in found.items():
+            _ranges_of(name, launches, world.tables[table_id])
+    _hold(state.entries["table"].tables[0].table_id == world.table_id, "nobody has seen which table lies there")
+    _hold(state.entries["table"].tables[0].version == world.versions, f"{world.versions} versions were not launched")
 
 
-def _partitions(world: PlanWorld, name: str, found: list[dict[str, Any]]) -> None:
+def _ranges_of(name: str, found: list[dict[str, Any]], parts: list[str]) -> None:
+    if name in ("t-per", "t-parts"):
+        _partitions(parts, name, found)
+        return
+    edges = [(one["from_version"], one["to_version"]) for one in found]
+    _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
+    _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
+
+
+def _partitions(parts: list[str], name: str, found: list[dict[str, Any]]) -> None:
     """Each version belongs to one launch of its partition, up to the last of these."""
     for part in "abc":
         spans = [(one["from_version"], one["to_version"]) for one in found if one["partition"] == part]
@@ -252,35 +277,58 @@ def _partitions(world: PlanWorld, name: str, found: list[dict[str, Any]]) -> Non
         owners = {
             version: sum(after < version <= to for after, to in spans)
             for version in range(1, last + 1)
-            if world.parts[version] == part
+            if parts[version] == part
         }
         wrong = {version: count for version, count in owners.items() if count != 1}
         _hold(not wrong, f"{name}: versions of {part} and how many runs they have: {wrong}, of {spans}")
 
 
+def _troubles(groups: list[Any]) -> None:
+    """What is wrong with a table is told of once by each planner for each state of a schedule, however often it looks."""
+    told: set[tuple[Any, ...]] = set()
+    begun: Counter[str] = Counter()
+    for group in groups:
+        for change in group.changes:
+            if change[0] in ("put", "set"):
+                begun[change[1]] += 1
+            elif change[0] == "fire" and change[2]["verdict"] == "trouble":
+                trouble = group.fence, change[1], begun[change[1]], change[2]["why"]
+                _hold(trouble not in told, f"trouble was told of twice: {trouble}")
+                told.add(trouble)
+
+
 def pauses(world: PlanWorld) -> None:
-    """Nothing of a paused schedule begins that was planned for the time after the pause was answered.
+    """Nothing of a schedule begins that was planned for the time after its pause was answered, or after it was deleted.
 
     Raises:
         PlanViolation: something did.
     """
+    _stops(world, "stopped", "pause", "resume")
+    _stops(world, "gone", "delete", "put")
+
+
+def _stops(world: PlanWorld, name: str, stop: str, begin: str) -> None:
     answered: dict[int, int] = {}  # number of the command → when it was answered
     for _, group in counted(world.log):
         for change in group.changes:
             if change[0] == "answer" and change[2] == "ok":
                 answered[int(change[1][1:])] = group.at_us
     commands = [json.loads(text) for text in world.commands]
-    kinds = [one["type"] if "stopped" in one.get("names", ()) else "" for one in commands]
+    kinds = [one["type"] if name in _names_of(one) else "" for one in commands]
     spans: list[tuple[int, int]] = []
     for number in sorted(answered):
-        if kinds[number] == "pause":
-            after = [answered[later] for later in answered if later > number and kinds[later] == "resume"]
+        if kinds[number] == stop:
+            after = [answered[later] for later in answered if later > number and kinds[later] == begin]
             spans.append((answered[number] + 1, min(after, default=world.now)))
     for run in world.engine.runs:
-        if run.key.uniqueness_key.startswith("stopped/"):
+        if run.key.uniqueness_key.startswith(f"{name}/"):
             planned = at(run.key.uniqueness_key.split("/")[1])
             inside = [span for span in spans if span[0] < planned < span[1]]
-            _hold(not inside, f"{run.key} began at {run.begin_us} though paused {inside}")
+            _hold(not inside, f"{run.key} began at {run.begin_us} in spite of a {stop} {inside}")
+
+
+def _names_of(command: dict[str, Any]) -> list[str]:
+    return [*command.get("names", ()), *(one["name"] for one in command.get("schedules", ()))]
 
 
 def _state(world: PlanWorld, state: PlanState) -> None:

@@ -35,6 +35,7 @@ from scylla_spark.core.records.fact import (
     encode_facts,
     encode_fence,
 )
+from scylla_spark.services.plan.planner_clock import ClockIsWrong, ClockWasSet, PlannerClock
 
 SECOND = 1_000_000
 START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))
@@ -69,9 +70,14 @@ class Engine:
     running: dict[str, tuple[TaskKey, int, int]] = field(default_factory=dict)
     runs: list[Started] = field(default_factory=list)
     messages: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
+    unread: list[tuple[int, str]] = field(default_factory=list)  # records of `tasks`, and when they are read
 
     def take(self, text: str) -> None:
-        """A record of `tasks`."""
+        """A record of `tasks` stands in its log."""
+        last = self.unread[-1][0] if self.unread else 0
+        self.unread.append((max(last, self.world.now + self.world.guests.randrange(300_000)), text))
+
+    def _read(self, text: str) -> None:
         record = json.loads(text)
         key = TaskKey(
             to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"]
@@ -87,7 +93,9 @@ class Engine:
             heappush(self.waiting.setdefault(key.ordering_id, []), key)
 
     def turn(self, now: int, chance: random.Random) -> None:
-        """Ends what is over, and begins what is due."""
+        """Reads what has come, ends what is over, and begins what is due."""
+        while self.unread and self.unread[0][0] <= now:
+            self._read(self.unread.pop(0)[1])
         for lane, (key, begin, end) in list(self.running.items()):
             if end <= now:
                 del self.running[lane]
@@ -136,7 +144,10 @@ class Process:
         self.fences = FenceLog()
         self.position = 0
         self.flying: list[tuple[int, bytes]] = []  # (lands at, record), in order
-        self.under_way: list[Group] = []
+        self.under_way: list[tuple[Group, int]] = []  # group, its clock at the send
+        self.clock = PlannerClock(world.both_us)
+        self.now = self.clock.now()
+        self.fenced_us = self.now
         self.planner: Planner | None = None
         self.fence: Fence | None = None
         self.frozen_until = 0
@@ -149,7 +160,7 @@ class Process:
         self.position = start
         self._read()
         self.fence = Fence(self.fences.fence.epoch + 1, f"n{self.name}")
-        self._fly(encode_fence(self.fence, "", self.world.now))
+        self._fly(encode_fence(self.fence, "", self.fenced_us))
 
     def _fly(self, value: bytes) -> None:
         last = self.flying[-1][0] if self.flying else 0
@@ -158,22 +169,23 @@ class Process:
     def land(self) -> None:
         """What has arrived at the broker is appended."""
         while self.flying and self.flying[0][0] <= self.world.now:
-            self.world.log.append(self.flying.pop(0)[1])
+            self.world.append(self.flying.pop(0)[1])
 
     def step(self) -> None:
         """Reads, decides, writes."""
         if self.world.now < self.frozen_until:
             return
+        self.now = self.clock.now()
         if self.world.chance.random() < 0.7 or not self.world.faulty:  # a poll may bring nothing of what is there
             self._read()
         if self.planner is None:
             return
         self._inputs(self.planner)
-        self.planner.tick(self.world.now)
+        self.planner.tick(self.now)
         self._snapshots(self.planner)
-        for group in self.planner.take(self.world.now):
+        for group in self.planner.take(self.now):
             self._fly(plan_log.encode(group))
-            self.under_way.append(group)
+            self.under_way.append((group, self.now))
         if self.flying and self.world.faulty and self.world.chance.random() < 0.003:
             for _ in range(self.world.chance.randrange(len(self.flying) + 1)):  # some land all the same
                 self.world.late.append(self.flying.pop(0))
@@ -183,22 +195,36 @@ class Process:
         chance = self.world.chance
         commands = self.world.commands
         for offset in range(planner.state.commands, min(len(commands), planner.state.commands + chance.randrange(4))):
-            planner.command(offset, commands[offset], self.world.now, self.world.now)
+            planner.command(offset, commands[offset], self.world.now, self.now)
         for number, records in enumerate(self.world.outcomes):
             at = planner.state.outcomes.get(number, (0, 1, "engine"))[0]
             for offset in range(at, min(len(records), at + chance.randrange(4))):
                 found = decode(records[offset])
                 assert isinstance(found, OutcomeRecord)
-                planner.outcomes(number, offset, found.facts, (offset + 1, 1, "engine"), self.world.now)
+                planner.outcomes(number, offset, found.facts, (offset + 1, 1, "engine"), self.now)
         for place, wanted in planner.watched().items():
             if wanted.handed is None:
-                planner.tables.begins(place, "table", 0)
+                planner.tables.begins(place, self.world.table_id, 0)
+            elif self.world.vanished or wanted.handed.table_id != self.world.table_id:
+                self._trouble(planner, place)
             elif wanted.trigger.per:
                 if chance.random() < 0.3:
                     self._partitions(planner, place, wanted.handed)
             elif self.world.versions > wanted.handed.version and chance.random() < 0.2:
                 newest = chance.randint(wanted.handed.version + 1, self.world.versions)
-                planner.tables.grew(place, Growth("table", wanted.handed.version, newest), self.world.now)
+                growth = Growth(self.world.table_id, wanted.handed.version, newest)
+                planner.tables.grew(place, growth, self.now)
+
+    def _trouble(self, planner: Planner, place: Place) -> None:
+        """Tells that the table has vanished, or that another one lies at its place; again and again, and sometimes late."""
+        world = self.world
+        if world.guests.random() > 0.3:
+            return
+        if world.vanished:
+            planner.tables.trouble(place, "vanished", f"There is no table any more ({world.vanished}).", None, self.now)
+        else:
+            why = f"Another table lies there: its id is {world.table_id}"
+            planner.tables.trouble(place, "replaced", why, (world.table_id, 0), self.now)
 
     def _partitions(self, planner: Planner, place: Place, handed: Handed) -> None:
         """Tells of one partition of a table: all its versions up to one of the latest that no run has."""
@@ -208,15 +234,15 @@ class Process:
         ]
         if parts:
             part = self.world.chance.choice(parts)
-            growth = Growth("table", handed.of_part(part)[0], newest, part=part, alone=len(set(parts)) == 1)
-            planner.tables.grew(place, growth, self.world.now)
+            growth = Growth(self.world.table_id, handed.of_part(part)[0], newest, part=part, alone=len(set(parts)) == 1)
+            planner.tables.grew(place, growth, self.now)
 
     def _snapshots(self, planner: Planner) -> None:
         if self.snapshot is None and self.world.chance.random() < 0.01:
-            self.snapshot, self.snapshot_at = planner.begin_snapshot(self.world.now), -1
+            self.snapshot, self.snapshot_at = planner.begin_snapshot(self.now), -1
         elif self.snapshot:
             part = [self.snapshot.pop() for _ in range(min(len(self.snapshot), 2))]
-            planner.snapshot(part, self.world.now)
+            planner.snapshot(part, self.now)
             self.snapshot += part  # what was too much for one record
         elif self.snapshot is not None and self.snapshot_at >= 0 and not self.under_way:
             planner.end_snapshot(self.snapshot_at)
@@ -234,7 +260,7 @@ class Process:
             fence = decode(value)
             assert isinstance(fence, OutcomeRecord)
             if self.fences.admit(fence):
-                self._fenced(fence.fence)
+                self._fenced(fence.fence, offset)
             return
         group = group_of(value)
         if group.begins and self.fences.fence.epoch == 0:
@@ -243,19 +269,23 @@ class Process:
             return
         if self.planner is None:
             self.state.fold(group)
-        elif self.under_way and group.number == self.under_way[0].number:
-            self.under_way.pop(0)
+        elif self.under_way and group.number == self.under_way[0][0].number:
+            self._hold_clock_against(offset, self.under_way.pop(0)[1])
             if group.begins:
                 self.snapshot_at = offset
             self._launch(self.planner, group.number, [change[1] for change in group.changes if change[0] == "send"])
 
-    def _fenced(self, fence: Fence) -> None:
+    def _hold_clock_against(self, offset: int, sent_us: int) -> None:
+        self.clock.check(self.world.appended[offset] // 1000, sent_us, self.now)
+
+    def _fenced(self, fence: Fence, offset: int) -> None:
         if self.fence is not None and fence == self.fence:
+            self._hold_clock_against(offset, self.fenced_us)
             self.planner = Planner(
                 self.state,
                 fence,
                 self.world.ahead_us,
-                self.world.now,
+                self.now,
                 channels=CHANNELS,
                 group_bytes=self.world.group_bytes,
             )
@@ -289,16 +319,24 @@ class PlanWorld:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.now = START
+        self.off_us = 0  # how far the clock of all processes is off
+        self.guests = random.Random(f"guests {seed}")
+        self._clock_chance = random.Random(f"clock {seed}")
+        self._off_until = 0
         self.ahead_us = self.chance.choice((0, 2 * SECOND, 10 * SECOND))
         self.group_bytes = (SOFT_GROUP_BYTES, 1_000)[seed % 2]
         self.most_jobs = (MOST_JOBS, 3)[seed // 2 % 2]
         self.commands: list[bytes] = []
         self.outcomes: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.log: list[bytes] = []
+        self.appended: list[int] = []  # when each record of it was
         self.late: list[tuple[int, bytes]] = []
         self.engine = Engine(self)
         self.versions = 0
+        self.table_id = "table-0"
         self.parts = [""]  # of each version, the partition that it is of
+        self.tables = {self.table_id: self.parts}  # all that have lain there
+        self.vanished = ""  # by which number it is called that there is none now
         self.faulty = True
         self.processes: list[Process] = []
         self._names = 0
@@ -308,6 +346,15 @@ class PlanWorld:
         self.backfills = 0
         self.watching = _watching(self.chance)
         self.constrained = _constrained(self.chance)
+
+    def both_us(self) -> tuple[int, int]:
+        """What the clocks of processes show: wall time, and time since they were booted."""
+        return self.now + self.off_us, self.now
+
+    def append(self, value: bytes) -> None:
+        """A record stands in the planner's log."""
+        self.log.append(value)
+        self.appended.append(self.now)
 
     def last_snapshot(self) -> int:
         """Where reading begins."""
@@ -326,7 +373,11 @@ class PlanWorld:
             self._pass()
             self._act()
             self._fault()
+            self._set_clock()
+            self._guests()
         self.faulty = False
+        self.off_us = 0
+        self.vanished = ""
         self.processes = self.processes[-1:]
         for process in self.processes:
             process.frozen_until = 0
@@ -336,14 +387,14 @@ class PlanWorld:
     def _pass(self) -> None:
         self.now += self.chance.randrange(5_000, 400_000)
         while self.late and self.late[0][0] <= self.now:
-            self.log.append(self.late.pop(0)[1])
+            self.append(self.late.pop(0)[1])
         if not self.processes:
             self._start()
         for process in list(self.processes):
             process.land()
             try:
                 process.step()
-            except Doubt:
+            except (Doubt, ClockWasSet, ClockIsWrong):
                 self.late += process.flying
                 self.processes.remove(process)
         self.engine.turn(self.now, self.chance)
@@ -364,6 +415,38 @@ class PlanWorld:
             for process in self.processes:  # frozen, and another takes over
                 process.frozen_until = self.now + self.chance.randrange(1, 30) * SECOND
             self._start()
+
+    def _set_clock(self) -> None:
+        """Somebody sets the clock wrong, and right again after some seconds."""
+        chance = self._clock_chance
+        if self.off_us and self.now > self._off_until:
+            self.off_us = 0
+        elif not self.off_us and chance.random() < 0.002:
+            self.off_us = chance.choice((-3600, -5, -2, 2, 5, 3600)) * SECOND
+            self._off_until = self.now + chance.randrange(15) * SECOND
+
+    def _guests(self) -> None:
+        """A table vanishes, comes back, or is replaced; a schedule by time is deleted, and comes again."""
+        dice = self.guests.random()
+        if dice < 0.001 and not self.vanished:
+            self.vanished = f"{self.now}"
+        elif dice < 0.002 or (self.vanished and dice < 0.05):
+            if dice < 0.03:
+                self._replace_table()
+            self.vanished = ""
+        elif dice > 0.99:
+            self.ask("delete", names=["gone"])
+        elif dice > 0.98:
+            self._put_gone()
+
+    def _replace_table(self) -> None:
+        self.table_id, self.versions, self.parts = f"table-{len(self.tables)}", 0, [""]
+        self.tables[self.table_id] = self.parts
+
+    def _put_gone(self) -> None:
+        overlap = self.guests.choice(("skip", "allow_all", "buffer_all"))
+        tick = {"kind": "every", "period": "10s"}
+        self.ask("put", schedules=[{"name": "gone", "handler": "work", "trigger": tick, "overlap": overlap}])
 
     def ask(self, kind: str, **fields: Any) -> None:
         """A client's command."""
@@ -400,6 +483,7 @@ class PlanWorld:
             {"name": "told", "when": ["skipped", "missed", "paused"], "channel": "ops", "schedules": ["s*"], "digest": "30s"},
         ]  # fmt: skip
         self.ask("put_rule", rules=rules)
+        self._put_gone()
         self._backfill()
 
     def _backfill(self) -> None:

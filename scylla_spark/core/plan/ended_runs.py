@@ -68,7 +68,7 @@ class EndedRuns:
             handler = self._conclude(entry, entry.runs[found[1]], fact)
             self._room(handler, now, entry.name)
         elif (gone := self._state.handlers.get(fact.key)) is not None:
-            self._journal.conclude(RUN_ENDED, fact.key)
+            self._conclude_without_schedule(fact.key)
             self._room(gone, now)
 
     def go_on(self, at: Partly, fact: Fact, now: int) -> None:
@@ -113,12 +113,16 @@ class EndedRuns:
     def _tell_singly(self, at: Partly, fact: Fact, now: int) -> None:
         handler = self._state.handlers.get(fact.key)
         if handler is not None:
-            self._journal.conclude(RUN_ENDED, fact.key)
+            self._conclude_without_schedule(fact.key)
             self._room(handler, now)
             if was_run(self._state, fact.key):
                 self._tell(at, *named(fact.key), fact, now, handler)
                 return
         self._tell_by_hand(at, fact, now)
+
+    def _conclude_without_schedule(self, key: TaskKey) -> None:
+        self._journal.conclude(RUN_ENDED, key)
+        self._answers.ended(key)
 
     def _room(self, handler: str, now: int, name: str = "") -> None:
         """A run of a handler has ended: what has waited for that, and what waits of a schedule, is looked at again."""

@@ -14,7 +14,7 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from scylla_spark import failpoint
-from scylla_spark.clock import boot_us, now_us, to_us
+from scylla_spark.clock import boot_us, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.plan.doubts import Doubts
@@ -26,13 +26,13 @@ from scylla_spark.core.records.fact import Fence, FenceLog, Unreadable, decode, 
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.records_reader import LogReader
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.notification_channels import channels_of
+from scylla_spark.services.plan.planner_clock import PlannerClock
 from scylla_spark.services.plan.table_watcher import TableWatcher
 
 log = structlog.get_logger("plan")
@@ -40,7 +40,6 @@ log = structlog.get_logger("plan")
 _LONGEST_POLL_MS: Final = 100
 _MOST_UNDER_WAY: Final = 64  # groups that were sent and not read back
 _PATIENCE_US: Final = 20_000_000
-_MAX_CLOCK_OFFSET_US: Final = 1_000_000
 _STAMP_BELIEVED_US: Final = STAMP_TRUST_US * 5 // 6  # well before readers stop to believe when it was decided
 _SNAPSHOT_BYTES: Final = 64 * 1024 * 1024
 _SNAPSHOT_EVERY_US: Final = 6 * 3_600_000_000
@@ -73,8 +72,8 @@ class PlanTenure:
         self._snapshot_begins = -1
         self._snapshot_us = boot_us()
         self._tables = TableWatcher(settings)
+        self._clock = PlannerClock()
         self._now = 0
-        self._clock_is_right = True
         self._failure: BaseException | None = None
         self.active = False
 
@@ -90,6 +89,8 @@ class PlanTenure:
         Raises:
             ConflictError: another planner has taken over.
             UnreachableError: a send failed, or the log is silent; begin again.
+            ClockWasSet: nothing shows whether the clock is right; begin again.
+            ClockIsWrong: the broker's append times differ from it; begin again later.
         """
         self._begin()
         self.active = True
@@ -104,13 +105,9 @@ class PlanTenure:
         self._log.begin()
         fence = Fence(self._log.fences.fence.epoch + 1, uuid4().hex[:16])
         failpoint.reach("plan.take.fencing")
-        self._send(self._log.place, encode_fence(fence, "", now_us())).get(timeout=15)
-        while self._log.fences.fence != fence:
-            self._log.until(self._log.range()[1])
-            if self._log.fences.fence.epoch > fence.epoch:
-                raise ConflictError("Another planner has fenced us out.", hint="It is tried again.")
+        self._take(fence)
         self._holder.check()  # after the fence: who held the right before it cannot write any more
-        self._now = now_us()
+        self._now = self._clock.now()
         queues = {name: queue.definition(name) for name, queue in self._settings.queues.items()}
         ahead_us = duration_us(self._settings.plan.ahead)
         channels = channels_of(self._settings)
@@ -120,6 +117,18 @@ class PlanTenure:
         self._tables.start()
         for number, texts in sorted(self.planner.state.unsent.items()):
             self._launch(number, [text for text in texts if not self._is_too_late(text)])
+
+    def _take(self, fence: Fence) -> None:
+        """Fences off who planned before, and holds the clock against the fence's append time before anything is decided by it."""
+        sent_us = self._clock.now()
+        self._send(self._log.place, encode_fence(fence, "", sent_us)).get(timeout=15)
+        received_us = self._clock.now()
+        while self._log.fences.fence != fence:
+            for read in self._log.until(self._log.range()[1]):
+                if read.record is not None and read.record.fence == fence:
+                    self._clock.check(read.append_ms, sent_us, received_us)
+            if self._log.fences.fence.epoch > fence.epoch:
+                raise ConflictError("Another planner has fenced us out.", hint="It is tried again.")
 
     def _write_pauses(self) -> None:
         """What earlier tenures were in doubt about is set aside before anything else is done: another doubt must not take that back."""
@@ -206,7 +215,7 @@ class PlanTenure:
         if not self._holder.held(_LONGEST_POLL_MS / 1e3):
             return
         records = self._consumer.poll(timeout_ms=self._wait_ms())
-        self._now = max(self._now, now_us())
+        self._now = self._clock.now()
         for place, found in records.items():
             if place == self._log.place:
                 self._read_back(found)
@@ -235,8 +244,7 @@ class PlanTenure:
             )
 
     def _decide(self) -> None:
-        if self._clock_is_right:
-            self.planner.tick(self._now)
+        self.planner.tick(self._now)
         self._tables.exchange(self.planner, self._now)
 
     def _wait_ms(self) -> int:
@@ -245,7 +253,7 @@ class PlanTenure:
         wake_us = self.planner.next_wake_us
         if wake_us is None or self._unread:
             return _LONGEST_POLL_MS
-        return min(max((wake_us - now_us()) // 1000, 0), _LONGEST_POLL_MS)
+        return min(max((wake_us - self._clock.now()) // 1000, 0), _LONGEST_POLL_MS)
 
     def _facts(self, partition: int, records: list[Any]) -> None:
         fences = self._fences[partition]
@@ -264,7 +272,7 @@ class PlanTenure:
         for group in self.planner.take(self._now):
             failpoint.reach("plan.group.decided")
             self._send(self._log.place, plan_log.encode(group)).add_errback(self._failed)
-            self._under_way.append((group, now_us(), boot_us()))
+            self._under_way.append((group, self._clock.now(), boot_us()))
         self._producer_failed()
 
     def _read_back(self, records: list[Any]) -> None:
@@ -276,7 +284,7 @@ class PlanTenure:
                 raise ConflictError("Another planner has taken over.", hint="This one waits.")
             if self._under_way and read.group.number == self._under_way[0][0].number:
                 group, sent_us, _ = self._under_way.popleft()
-                self._look_at_clock(record.timestamp, sent_us)
+                self._clock.check(record.timestamp, sent_us, self._now)
                 self._counts(group, record.offset)
 
     def _counts(self, group: Group, offset: int) -> None:
@@ -321,15 +329,6 @@ class PlanTenure:
     def _check_under_way(self) -> None:
         if self._under_way and boot_us() - self._under_way[0][2] > _PATIENCE_US:
             raise UnreachableError("What the planner wrote was not read back in time.", hint="It begins again.")
-
-    def _look_at_clock(self, append_ms: int, sent_us: int) -> None:
-        offset_us = clock_offset_us(append_ms, sent_us, now_us())
-        right = abs(offset_us) <= _MAX_CLOCK_OFFSET_US
-        if right != self._clock_is_right:
-            log.error(
-                "the clock is wrong: nothing fires by time" if not right else "the clock is right", off_us=offset_us
-            )
-        self._clock_is_right = right
 
     # -- snapshots --------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from scylla_spark.errors import ConfigError, SchedulerError
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan.metrics import PlanMetrics
+from scylla_spark.services.plan.planner_clock import ClockIsWrong
 from scylla_spark.services.plan.planning_loop import PlanTenure
 from scylla_spark.services.service import Role
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("plan")
 
 _AGAIN_S: Final = 1.0
+_CLOCK_AGAIN_S: Final = 3.0
 _POLL_S: Final = 0.5
 
 
@@ -43,6 +45,7 @@ class PlanService:
         self._tenure: PlanTenure | None = None
         self._doubts = Doubts()
         self._waits = threading.Event()
+        self._told_of_clock = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
 
@@ -81,6 +84,8 @@ class PlanService:
                     self._hold()
                 except ConfigError:
                     raise
+                except ClockIsWrong as error:
+                    self._wait_for_clock(error)
                 except (SchedulerError, KafkaError) as error:
                     log.warning("planning begins again", why=str(error))
                     self._stop.wait(_AGAIN_S)
@@ -89,6 +94,13 @@ class PlanService:
         except BaseException as error:
             self._failure = error
             log.exception("the planner ended")
+
+    def _wait_for_clock(self, error: ClockIsWrong) -> None:
+        """Says once that the clock is wrong; the next tenure finds out whether it still is."""
+        if not self._told_of_clock:
+            log.error("the clock is wrong: nothing is planned until it is right", why=str(error))
+        self._told_of_clock = True
+        self._stop.wait(_CLOCK_AGAIN_S)
 
     def _begin_again(self, doubt: StateInDoubt) -> None:
         """Remembers what was being done, for the next tenure to set it aside."""
@@ -122,6 +134,8 @@ class PlanService:
             tenure.run(self._stop)
         finally:
             self._tenure = None
+            if tenure.active:  # its fence had shown that the clock was right
+                self._told_of_clock = False
             self._metrics.is_active(False, 0)
             tenure.close()
 

@@ -12,7 +12,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import encode
 from scylla_spark.core.plan.state.plan_state import PlanState
-from tests.simulation.plan_world import SECOND, START, PlanWorld, counted, facts_of
+from tests.simulation.plan_world import SECOND, START, PlanWorld, counted, facts_of, message_of
 from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
@@ -360,7 +360,9 @@ def _notices(world: PlanWorld, state: PlanState) -> None:
     _hold(told.keys() <= ends.keys(), f"never ended: {sorted(told.keys() - ends.keys())[:3]}")
     known = [key for key, fact in ends.items() if fact.finished_us < world.now - 10 * SECOND]
     _hold(set(known) <= told.keys(), f"never told of: {sorted(set(known) - told.keys())[:3]}")
-    gathered = [one for one in world.engine.messages.values() if one["rule"] == "gathered"]
+    under_way = [text for _, text in world.engine.unread] + [text for texts in state.unsent.values() for text in texts]
+    sent = world.engine.messages | {read[0]: read[1] for text in under_way if (read := message_of(text)) is not None}
+    gathered = [one for one in sent.values() if one["rule"] == "gathered"]
     incidents = state.notices.incidents.get("gathered", {}).values()
     counted_in = sum(one["count"] for one in gathered if one["notice"] == "resolved") + sum(
         one.total for one in incidents

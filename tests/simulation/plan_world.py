@@ -78,12 +78,10 @@ class Engine:
         self.unread.append((max(last, self.world.now + self.world.guests.randrange(300_000)), text))
 
     def _read(self, text: str) -> None:
-        record = json.loads(text)
-        key = TaskKey(
-            to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"]
-        )
-        if key.ordering_id.startswith("notify/"):
-            self.messages[key] = record["taskData"]  # as often as it is sent, it is one task
+        message, record = message_of(text), json.loads(text)
+        key = _key_of(record)
+        if message is not None:
+            self.messages[key] = message[1]  # as often as it is sent, it is one task
         elif record["type"] == "cancel":
             busy = self.running.get(key.ordering_id)
             if key not in self.ended and (busy is None or busy[0] != key):
@@ -123,6 +121,18 @@ class Engine:
 
 
 @lru_cache(maxsize=2_000)
+def message_of(text: str) -> tuple[TaskKey, dict[str, Any]] | None:
+    """Key and payload of a message to a channel; None: the record is of another task."""
+    record = json.loads(text)
+    return (_key_of(record), record["taskData"]) if record["orderingId"].startswith("notify/") else None
+
+
+def _key_of(record: dict[str, Any]) -> TaskKey:
+    return TaskKey(
+        to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"]
+    )
+
+
 def group_of(value: bytes) -> Group:
     """A record of the planner's log; groups are never changed, so each is read once."""
     group = plan_log.decode(value)

@@ -69,7 +69,9 @@ class Answers:
         """
         if to is None:
             return
-        keys &= self._journal.state.runs.keys() | self._journal.state.handlers.keys()  # those of schedules that went are there
+        keys &= (
+            self._journal.state.runs.keys() | self._journal.state.handlers.keys()
+        )  # those of schedules that went are there
         if not keys:
             self.done(to, done)
             return

@@ -35,3 +35,18 @@ def test_a_scan_of_later_times_cuts_a_lane_again_that_memory_had_cut_further_on(
     world.engine.scanned(world.tenure, NOW + 600 * SECOND, {"a": first}, Mark(3), world.now)
     assert (lane.frontier, list(lane.entries), list(lane.beyond)) == (first, [first], [late])
     assert last not in lane.entries
+
+
+def test_a_whole_scan_that_left_a_lane_in_the_tables_cuts_it_again_where_memory_had_cut_it_beyond_the_scans_before():
+    world = Harness()
+    world.enqueue(unique="u1", due=310)
+    assert not world.partition.lanes  # past the horizon: the tables alone have it
+    world.engine.raise_horizon(world.tenure, NOW + 600 * SECOND)
+    late = world.enqueue(unique="u8", due=320)
+    lane = world.partition.lanes["a"]
+    lane.cut(late)
+    left = frozenset({fingerprint("a")})
+    world.engine.scanned(world.tenure, NOW + 600 * SECOND, {}, Mark(3), world.now, left)
+    assert (list(lane.entries), list(lane.beyond)) == ([], [late])
+    assert [i.key for i in world.at(320)] == [], "what is earlier is read first"
+    assert lane.reloading

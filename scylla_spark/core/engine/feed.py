@@ -186,7 +186,8 @@ class Feed:
             if covers is None:
                 continue
             lane.let_pass(covers)
-            if lane.frontier is None:
+            # of times past the scans before only the tail's tasks were loaded, whatever the frontier said
+            if lane.frontier is None or lane.frontier.time_us > partition.complete_us:
                 lane.cut(BEFORE_ALL)
                 self._waiting.settle(partition, lane, now)
             else:

@@ -1,16 +1,17 @@
-"""Looks at watched tables in a thread of its own, so that slow storage never keeps the planner from planning."""
+"""Looks at watched tables in threads of its own: slow storage keeps neither the planner from planning nor other tables from being seen."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
-from scylla_spark.clock import now_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.schedule_entry import Handed
@@ -19,9 +20,13 @@ from scylla_spark.core.plan.tables.commit import Commit
 from scylla_spark.core.plan.tables.watch import Growth, Place, Wanted
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io.delta.watched.commit_follower import MOST_COMMITS, TableTrouble, WatchedTable, located
+from scylla_spark.io.delta.watched.commit_follower import MOST_COMMITS, UNREACHABLE, TableTrouble, WatchedTable, located
+from scylla_spark.services.plan.daemon_threads import DaemonThreads
+from scylla_spark.services.plan.look_turns import LookTurns
 
 log = structlog.get_logger("plan")
+
+_LOOK_AROUND_S: Final = 0.1
 
 
 class _Begins(NamedTuple):
@@ -76,6 +81,10 @@ class TableWatcher:
         self._wanted: Mapping[Place, Wanted] = {}
         self._looks: dict[Place, _Look] = {}
         self._found: SimpleQueue[_Begins | _Grew | _Trouble] = SimpleQueue()
+        self._turns = LookTurns()
+        self._silent: set[Place] = set()  # places whose look under way had no answer
+        self._changed = threading.Condition()  # guards what threads share
+        self._threads = DaemonThreads("table-look")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="table-watcher", daemon=True)
 
@@ -86,6 +95,7 @@ class TableWatcher:
     def stop(self) -> None:
         """Ends looking; a look that hangs is left to itself."""
         self._stop.set()
+        self._threads.stop()
         if self._thread.ident is not None:
             self._thread.join(timeout=2)
 
@@ -107,23 +117,44 @@ class TableWatcher:
             case _Trouble(place, kind, why, resume):
                 planner.looked(place.name, lambda tables: tables.trouble(place, kind, why, resume, now), now)
 
-    # -- in the thread --------------------------------------------------------------------------------------------------
+    # -- in threads -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             wanted = self._wanted
-            for place in self._looks.keys() - wanted.keys():
-                del self._looks[place]
+            with self._changed:
+                self._turns.keep(wanted)
+                for place in self._looks.keys() - wanted.keys():
+                    del self._looks[place]
             for place, one in wanted.items():
-                try:
-                    self._look(place, one)
-                except SchedulerError as error:
-                    self._found.put(_Trouble(place, "unsuitable", str(error), None))
-                except (KeyboardInterrupt, SystemExit):
-                    raise
-                except BaseException as error:  # panics of polars are no Exceptions; other tables are watched on
-                    log.exception("a look at a table failed", table=one.trigger.table)
-                    self._found.put(_Trouble(place, "unreachable", repr(error), None))
+                if self._takes_turn(place):
+                    self._threads.do(partial(self._look_guarded, place, one))
+
+    def _takes_turn(self, place: Place) -> bool:
+        """Whether a place is looked at now; waits for a moment at which few are, unless its store did not answer last time."""
+        with self._changed:
+            if not self._turns.is_due(place, boot_us()):
+                return False
+            while not self._turns.has_room(place, boot_us()):
+                if self._turns.is_slow(place) or self._stop.is_set():
+                    return False
+                self._changed.wait(_LOOK_AROUND_S)
+            self._turns.begin(place, boot_us())
+            return True
+
+    def _look_guarded(self, place: Place, one: Wanted) -> None:
+        try:
+            self._look(place, one)
+        except SchedulerError as error:
+            self._found.put(_Trouble(place, "unsuitable", str(error), None))
+        except BaseException as error:  # panics of polars are no Exceptions; other tables are watched on
+            log.exception("a look at a table failed", table=one.trigger.table)
+            self._silent.add(place)
+            self._found.put(_Trouble(place, UNREACHABLE, repr(error), None))
+        with self._changed:
+            self._turns.end(place, boot_us(), answered=place not in self._silent)
+            self._silent.discard(place)
+            self._changed.notify_all()
 
     def _look(self, place: Place, wanted: Wanted) -> None:
         trigger, handed = wanted
@@ -134,7 +165,8 @@ class TableWatcher:
         if look is None or look.handed != handed:  # versions were handed over: what came after them is read again
             table = look.table if look is not None else WatchedTable(located(trigger.table, self._names, self._own))
             look = _Look(table, trigger, handed, _stands(handed), Cursor(handed.table_id, handed.version), {})
-            self._looks[place] = look
+            with self._changed:
+                self._looks[place] = look
         if self._read(place, look):
             self._tell_ranges(place, look, handed)
 
@@ -177,6 +209,8 @@ class TableWatcher:
         return False
 
     def _put_trouble(self, place: Place, trouble: TableTrouble) -> None:
+        if trouble.kind == UNREACHABLE:
+            self._silent.add(place)
         moves = trouble.resume is not None and trouble.kind in ("replaced", "rewound")
         resume = (trouble.resume.table_id, trouble.resume.version) if moves and trouble.resume is not None else None
         self._found.put(_Trouble(place, trouble.kind, trouble.why, resume))

@@ -45,7 +45,7 @@ def test_a_panic_over_one_table_is_its_own_trouble(tmp_path, monkeypatch):
 
     monkeypatch.setattr(watcher, "_look", look)
     watcher.start()
-    eventually(lambda: [name for name, _ in looked].count("good") > 2, 10)
+    eventually(lambda: [name for name, _ in looked].count("good") > 2 and not watcher._found.empty(), 10)
     watcher.stop()
     found = watcher._found.get_nowait()
     assert (found.place, found.kind) == (bad, "unreachable")
@@ -55,7 +55,7 @@ def test_a_panic_over_one_table_is_its_own_trouble(tmp_path, monkeypatch):
 @pytest.mark.parametrize("hanging", [1, 3 * look_turns.MOST_QUICK])
 def test_places_that_never_answer_keep_none_that_grows_from_being_looked_at(tmp_path, monkeypatch, hanging):
     monkeypatch.setattr(look_turns, "SLOW_US", 50_000)
-    watcher = TableWatcher(Settings(_env_file=None, data_dir=tmp_path, plan={"poll": "20ms"}))
+    watcher = TableWatcher(Settings(_env_file=None, data_dir=tmp_path, plan={"poll": "50ms"}))
     trigger = read_trigger({"kind": "table", "table": "s3://bucket/t"})
     places = [Place(f"hangs-{number}", 0, (1, 1)) for number in range(hanging)]
     watcher._wanted = {place: Wanted(trigger, None) for place in [*places, Place("well", 0, (1, 1))]}

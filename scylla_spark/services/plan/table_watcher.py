@@ -148,9 +148,9 @@ class TableWatcher:
         except SchedulerError as error:
             self._found.put(_Trouble(place, "unsuitable", str(error), None))
         except BaseException as error:  # panics of polars are no Exceptions; other tables are watched on
-            log.exception("a look at a table failed", table=one.trigger.table)
             self._silent.add(place)
             self._found.put(_Trouble(place, UNREACHABLE, repr(error), None))
+            log.exception("a look at a table failed", table=one.trigger.table)
         with self._changed:
             self._turns.end(place, boot_us(), answered=place not in self._silent)
             self._silent.discard(place)

@@ -115,6 +115,20 @@ def test_a_schedule_that_is_removed_takes_back_what_is_ahead_and_answers_when_th
     assert "may still begin" in answer[1]
 
 
+@pytest.mark.parametrize("kind", ["pause", "delete"])
+def test_what_a_change_has_taken_back_is_waited_for_by_a_pause_and_a_removal_right_after_it(kind) -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(55)
+    assert plan.put("a", EVERY_MINUTE, handler="other") == ()
+    before = len(plan.cancelled)
+    assert plan.ask(kind, names=["a"]) == (), "the run of before may still begin"
+    for record in plan.cancelled:
+        plan.end_key(key_of(record), "cancelled")
+    assert before == 1
+    assert [answer[0] for answer in plan.answers.values()] == ["ok"] * 3
+
+
 def test_a_restart_runs_the_last_missed_time_once() -> None:
     plan = PlannerHarness()
     plan.put("a", EVERY_MINUTE)

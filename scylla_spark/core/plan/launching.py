@@ -325,9 +325,9 @@ class Launching:
         self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
 
     def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
-        """Takes back what was launched ahead of its time; their keys."""
-        ahead = [run for run in entry.runs.values() if run.key.time_us > now and not run.cancelled]
-        for run in ahead:
+        """Takes back what was launched ahead of its time; the keys of all that may begin until then, also of what was taken back before."""
+        ahead = [run for run in entry.runs.values() if run.key.time_us > now]
+        for run in [run for run in ahead if not run.cancelled]:
             self.cancel(entry, run, now)
         return [run.key for run in ahead]
 

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from scylla_spark import Retry, Schedule, Trigger, handler
+from scylla_spark.client.schedules.selection import KINDS, Selection
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.triggers.trigger import OnBatch, checked
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.errors import ArgumentError
+from scylla_spark.services.dashboard.schedules import KINDS as SHOWN
 from scylla_spark.testing import world
 from tests.support.planner_harness import PlannerHarness, key_of
 
@@ -97,6 +99,31 @@ def test_a_schedule_whose_own_runs_would_fill_its_batch_is_refused(tags):
     assert "circle" in str(answer)
     assert plan.put("load", {"kind": "batch", "tag": "day", "size": 1}, handler="x", tags=["night"])[0] == "ok"
     assert "circle" in str(plan.put("report", NIGHT, handler="tell", tags=["day"]))
+
+
+def test_whoever_waits_for_a_tag_has_it_no_more_than_whoever_has_it_waits_for_it():
+    plan = waiting()
+    plan.put("load", {"kind": "event", "name": "go"}, handler="load", tags=["night"])
+    entries = plan.planner.state.entries
+    chosen = Selection(tag="night"), Selection(kind="batch")
+    assert [[name for name, entry in entries.items() if wanted.has(entry)] for wanted in chosen] == [
+        ["load"],
+        ["report"],
+    ]
+    assert plan.ask("pause", tag="night")[0] == "ok"
+    assert [entries["load"].paused, entries["report"].paused] == [True, False]
+
+
+def test_the_dashboard_lists_by_each_kind_of_trigger():
+    assert set(SHOWN) == KINDS.keys()
+
+
+def test_a_schedule_that_only_has_tags_asks_for_no_ends_of_tasks():
+    plan = PlannerHarness()
+    plan.put("load", {"kind": "event", "name": "go"}, handler="load", tags=["night"])
+    assert not plan.planner.wants_facts
+    plan.put("report", NIGHT, handler="tell")
+    assert plan.planner.wants_facts
 
 
 def test_a_planner_that_does_not_know_batches_stops_before_one():

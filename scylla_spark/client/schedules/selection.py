@@ -20,7 +20,7 @@ KINDS: Final = {
     "partitions": "dataset:",
     "table": "table:",
     "after": "work:",
-    "batch": "tag:",
+    "batch": "batch:",
 }
 """To what a schedule listens → how its keys begin."""
 

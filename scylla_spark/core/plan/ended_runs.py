@@ -157,7 +157,7 @@ class EndedRuns:
     def _tell_batches(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells who waits for a batch of the end of a task that carries its tag; last, since many ends are of none."""
         for number, tag in enumerate(fact.tags or ()):
-            key = f"tag:{tag}"
+            key = f"batch:{tag}"
             if key in self._telling.listeners:
                 ended = ENDS.get(fact.outcome, "")
                 one = Occurrence(key, {}, ended=ended, rows=int(ended == "failed"), size=int(ended == "cancelled"))

@@ -14,7 +14,7 @@ from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.request_values import instant_given, instant_text, unreadable
 from scylla_spark.services.dashboard.value_texts import segment
 
-KINDS: Final = ("time", "event", "partitions", "table", "after")
+KINDS: Final = ("time", "event", "partitions", "table", "after", "batch")
 VERDICTS: Final = ("launched", "skipped", "waiting", "missed", "obsolete", "failed", "late", "overdue", "silent")
 _LISTED: Final = 200
 _FIRES: Final = 50

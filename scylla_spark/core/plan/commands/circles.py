@@ -70,7 +70,7 @@ class Circles:
     def _works(self, name: str, new: Mapping[str, Schedule]) -> tuple[set[str], set[str]]:
         """Handlers and schedules after whose runs a schedule runs, and tags of tasks whose ends it counts."""
         schedule, entry = new.get(name), self._entries.get(name)
-        if schedule is None and entry is not None and any(key.startswith(("work:", "tag:")) for key in entry.keys):
+        if schedule is None and entry is not None and any(key.startswith(("work:", "batch:")) for key in entry.keys):
             schedule = entry.schedule
         found = leaves(schedule.trigger) if schedule is not None else []
         works = {leaf.work for leaf in found if isinstance(leaf, OnRuns)}

@@ -66,7 +66,7 @@ class Definitions:
         if self._listens is None:
             works = (key.removeprefix("work:") for key in self.listeners if key.startswith("work:"))
             self._listens = any(work not in self._state.entries for work in works) or any(
-                key.startswith("tag:") and names for key, names in self.listeners.items()
+                key.startswith("batch:") and names for key, names in self.listeners.items()
             )
         return self._listens
 

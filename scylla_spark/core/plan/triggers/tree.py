@@ -55,7 +55,7 @@ def key_of(leaf: Trigger) -> str:
         case OnRuns(work):
             return f"work:{work}"
         case OnBatch(tag):
-            return f"tag:{tag}"
+            return f"batch:{tag}"
         case OnTable(table):
             return f"table:{table}"
         case OnAbsence(of):

@@ -46,6 +46,11 @@ class LogTerms(NamedTuple):
     tail: int
     line: int
 
+    @property
+    def most(self) -> int:
+        """Of an attempt in all."""
+        return self.head + self.tail + self.line
+
 
 class LogKeeper(Protocol):
     """What reads the lines that children write; neither call waits for anything."""

@@ -149,9 +149,7 @@ class _Commands:
     def refused(self, batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
         """Reads all; gives the rows of rejected records, and an end row per partition."""
         for record in _records(batches):
-            partition, offset, appended_us, key, value = (
-                record  # most are no more needed, and a name for each field takes time
-            )
+            partition, offset, appended_us, key, value = record
             if offset < self._marks.get(partition, 0):
                 continue
             self.ends[partition] = offset + 1, appended_us
@@ -255,7 +253,7 @@ def _without_collector(run: _Judge) -> _Judge:
 
 
 def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:
-    """Fields of `_Record` in order; only some of a batch are Python values at a time."""
+    """Fields of `_Record`, in order, as tuples, since names cost time; only some of a batch are Python values at a time."""
     import pyarrow as pa
 
     for whole in batches:

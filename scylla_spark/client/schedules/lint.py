@@ -16,7 +16,7 @@ from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.fire_times import Dates, Every
 from scylla_spark.core.plan.times.zone import DAY_US, SECOND_US
-from scylla_spark.core.plan.triggers.trigger import AtTimes, OnAbsence, OnTable, leaves
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -71,8 +71,8 @@ def _of_overlap(schedule: Schedule, read: plan.Schedule) -> Iterator[str]:
 
 def _of_tables(read: plan.Schedule, known: Collection[str]) -> Iterator[str]:
     for leaf in leaves(read.trigger):
-        table = leaf.of if isinstance(leaf, OnAbsence) else leaf
-        if isinstance(table, OnTable) and table.table not in known and not is_place(table.table):
+        table = table_of(leaf)
+        if table is not None and table.table not in known and not is_place(table.table):
             yield (
                 f"the table {table.table!r} is neither an absolute path nor a URI, and the setting plan.tables does not name it: "
                 "it sees nothing of the table unless plan.tables of the planner says where that lies"

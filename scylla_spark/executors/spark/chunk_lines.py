@@ -28,7 +28,7 @@ class ChunkLines:
 
     def __init__(self, terms: LogTerms) -> None:
         self._terms = terms
-        self._most = max(MOST_BYTES, terms.head + terms.tail + terms.line)
+        self._most = max(MOST_BYTES, terms.most)
         self._lock = threading.Lock()
         self._memories: dict[Hashable, LogMemory] = {}
         self._frames: dict[Hashable, list[bytes]] = {}

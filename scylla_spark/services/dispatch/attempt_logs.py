@@ -198,9 +198,7 @@ class AttemptLogs(Collector):
         return []
 
     def _reader(self) -> AttemptLines:
-        bounds = self._bounds
-        most = bounds.head + bounds.tail + bounds.line
-        return AttemptLines(self._redaction, most_line=bounds.line, most_attempt=most)
+        return AttemptLines(self._redaction, most_line=self._bounds.line, most_attempt=self.terms().most)
 
     # -- below: the thread ------------------------------------------------------------------------------------------------
 

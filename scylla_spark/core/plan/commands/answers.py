@@ -69,9 +69,8 @@ class Answers:
         """
         if to is None:
             return
-        keys &= (
-            self._journal.state.runs.keys() | self._journal.state.handlers.keys()
-        )  # those of schedules that went are there
+        state = self._journal.state
+        keys &= state.runs.keys() | state.handlers.keys()  # … of schedules that are there, and that went
         if not keys:
             self.done(to, done)
             return

@@ -25,7 +25,7 @@ from scylla_spark.core.plan.tables.handing_over import leaves_kept, parts_let_go
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import keys_of
-from scylla_spark.core.plan.triggers.trigger import AtTimes, OnAbsence, OnTable, leaves
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
@@ -356,8 +356,8 @@ def _check_start(entry: Entry) -> None:
         ArgumentError: it would begin at earlier versions.
     """
     for leaf in leaves(entry.schedule.trigger):
-        table = leaf.of if isinstance(leaf, OnAbsence) else leaf
-        if isinstance(table, OnTable) and table.start != "now":
+        table = table_of(leaf)
+        if table is not None and table.start != "now":
             raise ArgumentError(
                 f"The schedule {entry.name!r} begins to read {table.table!r} at {table.start!r}, so it cannot begin anew from now on.",
                 hint="Put it with `start` left out, and resume it then.",

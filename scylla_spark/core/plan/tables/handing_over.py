@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
 from scylla_spark.core.plan.state.schedule_entry import Entry, Handed, Job, Latch
-from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, Trigger, leaves, table_of
 
 TABLE: Final = "table"
 """Name under which latches and templates know of versions."""
@@ -106,7 +106,7 @@ def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, i
     """
     stands = set(known)
     before = {number: leaf for number, leaf in enumerate(leaves(old)) if number in stands}
-    after = {number: leaf for number, leaf in enumerate(leaves(new)) if _table(leaf) is not None}
+    after = {number: leaf for number, leaf in enumerate(leaves(new)) if table_of(leaf) is not None}
     found: dict[int, int] = {}
     for alike in (_whole, _share, _place):
         free = _by(alike, {number: leaf for number, leaf in before.items() if number not in set(found.values())})
@@ -146,15 +146,10 @@ def _whole(leaf: Trigger) -> Hashable:
 
 
 def _share(leaf: Trigger) -> Hashable:
-    table = _table(leaf)
+    table = table_of(leaf)
     return _place(leaf), table.per if table else ""
 
 
 def _place(leaf: Trigger) -> Hashable:
-    table = _table(leaf)
+    table = table_of(leaf)
     return isinstance(leaf, OnAbsence), table.table if table else ""
-
-
-def _table(leaf: Trigger) -> OnTable | None:
-    found = leaf.of if isinstance(leaf, OnAbsence) else leaf
-    return found if isinstance(found, OnTable) else None

@@ -16,7 +16,7 @@ from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import TABLE, claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import holds
-from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves, table_of
 from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
@@ -189,8 +189,7 @@ def _wanted_of(entry: Entry) -> dict[Place, Wanted]:
     failpoint.reach("plan.watch", entry.name)
     found = {}
     for number, leaf in enumerate(leaves(entry.schedule.trigger)):
-        trigger = leaf.of if isinstance(leaf, OnAbsence) else leaf
-        if isinstance(trigger, OnTable):
+        if (trigger := table_of(leaf)) is not None:
             found[Place(entry.name, number, _token(entry))] = Wanted(trigger, entry.tables.get(number))
     return found
 

@@ -155,6 +155,12 @@ def leaves(trigger: Trigger) -> list[Trigger]:
     return [node for node, _ in nodes(trigger) if not isinstance(node, AnyOf)]
 
 
+def table_of(leaf: Trigger) -> OnTable | None:
+    """The trigger on a table that a leaf is, or whose absence it waits for; None: it watches no table."""
+    found = leaf.of if isinstance(leaf, OnAbsence) else leaf
+    return found if isinstance(found, OnTable) else None
+
+
 def checked(trigger: Trigger) -> Trigger:
     """The trigger, if it can ever fire and its size is bounded.
 

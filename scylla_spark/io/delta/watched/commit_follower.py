@@ -125,7 +125,7 @@ class WatchedTable:
             assert isinstance(version, int)
             header = header_at(self._log, found, version)
         except OSError as error:
-            return TableTrouble(UNREACHABLE, f"The table {self.path} cannot be read: {as_clause(str(error))}.")
+            return self._unreachable(error)
         if header is None:
             return self._headless()
         if version > found.newest:
@@ -148,7 +148,7 @@ class WatchedTable:
         try:
             return self._polled(cursor, by, most)
         except OSError as error:
-            return TableTrouble(UNREACHABLE, f"The table {self.path} cannot be read: {as_clause(str(error))}.")
+            return self._unreachable(error)
 
     def narrow(self, commits: Sequence[Commit], trigger: OnTable) -> list[Commit] | TableTrouble:
         """The same commits with only the rows counted that meet a trigger's conditions; their new files are read.
@@ -173,7 +173,10 @@ class WatchedTable:
                 "unsuitable", f"Rows of the table {self.path} cannot be counted by conditions: {as_clause(str(error))}."
             )
         except OSError as error:
-            return TableTrouble(UNREACHABLE, f"The table {self.path} cannot be read: {as_clause(str(error))}.")
+            return self._unreachable(error)
+
+    def _unreachable(self, error: OSError) -> TableTrouble:
+        return TableTrouble(UNREACHABLE, f"The table {self.path} cannot be read: {as_clause(str(error))}.")
 
     def _narrowed(self, commit: Commit, rows: RowFilter) -> Commit:
         try:

@@ -29,7 +29,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Who runs what, where `--dist loadscope` is asked for (make test WORKERS=2)."""
     if config.getoption("dist") != "loadscope":
         return None
-    from tests.support.side_by_side import Folders
+    from tests.support.xdist_folders import Folders
 
     return Folders(config, log)
 

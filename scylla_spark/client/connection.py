@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from scylla_spark.client.tasks.arguments import new_key
+from scylla_spark.client.tasks.enqueue_arguments import new_key
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey

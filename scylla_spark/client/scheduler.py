@@ -14,7 +14,7 @@ from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
 from scylla_spark.client.queues.handle import QueueHandle, is_reusable
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
-from scylla_spark.client.tasks import arguments, same_enqueue
+from scylla_spark.client.tasks import enqueue_arguments, same_enqueue
 from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
@@ -167,13 +167,13 @@ class Scheduler:
             ArgumentError: the task would be refused, or its payload does not fit; nothing was sent.
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
-        command = arguments.command(now_us(), handler, payload, **options)
+        command = enqueue_arguments.command(now_us(), handler, payload, **options)
         try:
             self.connection.send(command)
         except ArgumentError as error:
             if options.get("uniqueness_key") is None or not same_enqueue.stands(self.connection, command, error):
                 raise
-        return TaskHandle(self.connection, command.key, arguments.returned_by(handler))
+        return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler))
 
     def task(self, key: TaskKey | str) -> TaskHandle:
         """A handle on a task, by key or by the key's text form; asks nobody yet."""
@@ -196,7 +196,7 @@ class Scheduler:
         futures, sender = [], self.connection.sender
         for index, task in enumerate(tasks):
             try:
-                command = arguments.command(now_us(), **arguments.keywords(task))
+                command = enqueue_arguments.command(now_us(), **enqueue_arguments.keywords(task))
                 record = sender.record(command)
             except ArgumentError as error:
                 refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
@@ -222,9 +222,9 @@ class Scheduler:
             ArgumentError: as in `enqueue`, like UnreachableError.
         """
         options["uniqueness_key"] = key
-        command = arguments.command(now_us(), handler, payload, **options)
+        command = enqueue_arguments.command(now_us(), handler, payload, **options)
         self._unique_keys.send(command)
-        return TaskHandle(self.connection, command.key, arguments.returned_by(handler))
+        return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler))
 
     def enqueue_unique_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
         """Enqueues those of some tasks whose uniqueness keys are free; of several with one key the first.

@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from scylla_spark.config.settings import Metrics
 from scylla_spark.errors import ConfigError
-from scylla_spark.services.http_server import ReadOnlyServer, Reply, Route
+from scylla_spark.services.read_only_http_server import ReadOnlyServer, Reply, Route
 
 PREFIX = "scyllaspark_"
 """What the names of all our metrics begin with."""

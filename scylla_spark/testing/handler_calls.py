@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.task import Failure, Invocation, Notes, Session
@@ -75,7 +75,7 @@ def call(
     ((name, found),) = _of_function(handler, handler_registry.load(())).items()
     by_name = payload is None or isinstance(payload, Mapping)
     target: Any = name if by_name else handler  # what is no JSON object, is for the function to say
-    command = arguments.command(begin, target, payload, **task)
+    command = enqueue_arguments.command(begin, target, payload, **task)
     timeout_ms = command.timeout_ms or found.info.timeout_ms or _TIMEOUT_MS
     item = Invocation(
         1, command.key, attempt, 1, name, command.queue, command.payload, command.priority, command.key.time_us, timeout_ms,

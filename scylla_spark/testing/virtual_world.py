@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.client.queues import queue as queues
 from scylla_spark.client.queues.handle import QueueHandle
 from scylla_spark.client.schedules import sets as schedule_sets
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
 from scylla_spark.clock import from_us, iso
 from scylla_spark.config.settings import Settings
@@ -161,7 +161,7 @@ class World:
             ArgumentError: a deployment would refuse it.
             NotFoundError: there is no such handler, and its queue is none that workers work on.
         """
-        command = arguments.command(self._here.now, handler, payload, **options)
+        command = enqueue_arguments.command(self._here.now, handler, payload, **options)
         self._check_handler(command.handler, command.queue)
         self._here.send(command)
         return TaskOfWorld(self, command.key)
@@ -170,7 +170,7 @@ class World:
         """Ends a task without running it (again): "cancelled", or "too_late" where it runs or has ended otherwise."""
         key = _key(key)
         self._here.send(
-            Command(CANCEL, key, 0, enqueued_us=self._here.now, request_id=arguments.new_key(self._here.now))
+            Command(CANCEL, key, 0, enqueued_us=self._here.now, request_id=enqueue_arguments.new_key(self._here.now))
         )
         self._here.dispatcher.write(self._here.now)
         return "cancelled" if self._here.dispatcher.status(key, self._here.now).state == "cancelled" else "too_late"

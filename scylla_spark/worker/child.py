@@ -20,9 +20,9 @@ from scylla_spark.executors import shared_resources
 from scylla_spark.executors.local.attempt_spans import opened
 from scylla_spark.executors.restore_process import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
+from scylla_spark.worker.capture_prints import Printed, choose_level
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output
-from scylla_spark.worker.printed import Printed, choose_level
 from scylla_spark.worker.run_lease import work
 
 READY: Final = "ready"

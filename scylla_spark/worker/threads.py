@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_spans import Spans
 from scylla_spark.worker.attempt_lines import AttemptLines
+from scylla_spark.worker.capture_prints import Printed
 from scylla_spark.worker.lease import Lease
-from scylla_spark.worker.printed import Printed
 from scylla_spark.worker.run_lease import work
 
 

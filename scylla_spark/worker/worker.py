@@ -21,11 +21,11 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import shared_resources
 from scylla_spark.executors.local.attempt_spans import opened
 from scylla_spark.name import is_name
+from scylla_spark.worker.capture_prints import Printed
 from scylla_spark.worker.connection import site
 from scylla_spark.worker.conversation import Conversation, Wishes
 from scylla_spark.worker.handlers import asked_for, resolved, source_of
 from scylla_spark.worker.lease import Lease
-from scylla_spark.worker.printed import Printed
 from scylla_spark.worker.processes import ChildPlace
 from scylla_spark.worker.report_json import item_text
 from scylla_spark.worker.slot_runner import Runner, Workplace

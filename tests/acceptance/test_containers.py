@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import Queue
+from tests.acceptance.http_api import Wire, joined
 from tests.acceptance.place import PATIENCE, Process
-from tests.acceptance.wire import Wire, joined
 from tests.support.container_site import container_site_or_skip, shell
 from tests.support.waiting import eventually
 

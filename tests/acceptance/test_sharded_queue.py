@@ -10,8 +10,8 @@ import pytest
 from scylla_spark import Queue
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ConflictError
+from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE, now
-from tests.acceptance.wire import Wire
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.http_api import Wire, children
 from tests.acceptance.place import PATIENCE, ROOT
 from tests.acceptance.test_workers import PROGRAM, pull_queue, succeeded
-from tests.acceptance.wire import Wire, children
 
 pytestmark = pytest.mark.acceptance
 TASKS = 200

@@ -21,8 +21,8 @@ from scylla_spark.core.task import STARTED
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+from tests.acceptance.http_api import Wire, api_process
 from tests.acceptance.place import PATIENCE, ROOT, Place, Process, now
-from tests.acceptance.wire import Wire, api_process
 from tests.faults.site import PARTITIONS, OutcomesLog
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.cutting_proxy import CuttingProxy

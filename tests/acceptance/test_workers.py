@@ -13,8 +13,8 @@ from scylla_spark import Queue
 from scylla_spark.testing import judge
 from scylla_spark.testing.history import Fault
 from tests.acceptance import worker_handlers
+from tests.acceptance.http_api import Wire, alive, api_process, children, joined, script, worker
 from tests.acceptance.place import PATIENCE, SECOND, now
-from tests.acceptance.wire import Wire, alive, api_process, children, joined, script, worker
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance

@@ -6,7 +6,7 @@ import pytest
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.token_text import digest_of, new_token
-from scylla_spark.io.delta.table_commits import newest_commits
+from scylla_spark.io.delta.newest_commits import newest_commits
 from scylla_spark.schemas import PROGRESS, TASKS
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import PARTITIONS, append, at, make_filled, task

@@ -25,7 +25,7 @@ from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, fact, make, make_filled, rejected, task
 from tests.support.engine_harness import Harness
 from tests.support.waiting import holds
-from tests.unit.test_forged_address import answering, saying
+from tests.unit.test_forged_owner_address import answering, saying
 
 KEY = TaskKey(at(10), "cust/9 ä", "inv,17%")
 LATER = TaskKey(at(11), "cust-1", "x")

@@ -17,8 +17,8 @@ from scylla_spark.core.task_status import attempt_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
-from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from tests.support.api_site import Site
 from tests.support.dashboard_site import seen
 from tests.support.delta_tables import append, at, fact, make, task

@@ -15,10 +15,10 @@ from scylla_spark.core.records.command import CANCEL
 from scylla_spark.core.task_filter import FIELDS
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
-from scylla_spark.services.dashboard.copies import copies
 from scylla_spark.services.dashboard.expected_starts import Known, expected_starts
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.request_values import instant_text
+from scylla_spark.services.dashboard.task_as_command import copies
 from scylla_spark.services.dashboard.timeline import WIDTH, timeline
 from scylla_spark.services.dashboard.value_texts import filter_term
 from scylla_spark.visible import visible

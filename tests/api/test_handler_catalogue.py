@@ -22,8 +22,8 @@ from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.services.api.tasks import known_handlers
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
-from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from tests.api.test_api_access import give
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import now_us
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.local.pool import LocalPool
@@ -33,9 +33,9 @@ class Scheduler:
         return cls.here
 
     def enqueue(self, handler, payload=None, **options):
-        command = arguments.command(now_us(), handler, payload, **options)
+        command = enqueue_arguments.command(now_us(), handler, payload, **options)
         call = invocation(command.handler)._replace(payload=command.payload, key=command.key)
-        return Handle(self.pool.run(call)[0], arguments.returned_by(handler))
+        return Handle(self.pool.run(call)[0], enqueue_arguments.returned_by(handler))
 
 
 class Handle:

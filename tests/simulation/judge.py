@@ -14,11 +14,11 @@ from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable
 from scylla_spark.core.task import CANCELLED, DUPLICATE, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
 from scylla_spark.core.tenure import Tenure
-from tests.simulation.awaited import sleepers
-from tests.simulation.holdings import excess, held_bytes
 from tests.simulation.lease_judge import LeaseJudge
+from tests.simulation.memory_recount import excess, held_bytes
 from tests.simulation.name_judge import NameJudge
 from tests.simulation.records import read_outcome
+from tests.simulation.sleeping_lanes import sleepers
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

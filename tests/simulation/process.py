@@ -17,7 +17,7 @@ from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from tests.simulation.executor import ModelExecutor
 from tests.simulation.kafka_clients import ModelMember, ModelProducer, ModelReader
 from tests.simulation.records import SECOND
-from tests.simulation.runner import ModelRunner
+from tests.simulation.step_runner import ModelRunner
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

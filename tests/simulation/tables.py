@@ -17,7 +17,7 @@ from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.table_progress import Mark, joined
 from scylla_spark.core.task import DUPLICATE, STARTED
 from scylla_spark.core.unique_name import Name, name_of
-from scylla_spark.keyed_hash import fingerprint
+from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.services.dispatch.scan_rows import Slice
 from scylla_spark.services.ingest.progress import End, Progress
 

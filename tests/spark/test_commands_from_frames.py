@@ -15,7 +15,7 @@ from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
 from scylla_spark.transforms.commands_from_frames import REASONS, Columns, cancel_records, enqueue_records
 from scylla_spark.transforms.payload_json import normal
-from tests.support.names import FINE_NAMES, WRONG_NAMES
+from tests.support.fine_and_wrong_names import FINE_NAMES, WRONG_NAMES
 
 pytestmark = pytest.mark.spark
 RULES = Rules(partitions=8)

@@ -6,7 +6,7 @@ import pytest
 
 from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.scan_budget import Budget
-from scylla_spark.keyed_hash import fingerprint
+from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.dispatch.spark_scan import found_in
 from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted

@@ -11,7 +11,7 @@ from scylla_spark.core.records.command import Command, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_fence, encode_resign
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ConfigError, ConflictError
-from scylla_spark.io.kafka.single_writer import sole
+from scylla_spark.io.kafka.sole_table_writer import sole
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import NOW, TOPIC_IDS, facts, lane_of, raw, rows, task

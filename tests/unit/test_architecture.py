@@ -20,7 +20,7 @@ _LEAVES = {
     "clock",
     "schemas",
     "failpoint",
-    "keyed_hash",
+    "name_fingerprint",
     "visible",
     "duration",
     "name",

@@ -7,7 +7,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from scylla_spark.io.kafka.client_patches import Assignor
-from scylla_spark.io.kafka.single_writer import _Eldest
+from scylla_spark.io.kafka.sole_table_writer import _Eldest
 
 CLUSTER = SimpleNamespace(topics=lambda: {"tasks"}, partitions_for_topic=lambda _topic: {0, 1, 2})
 

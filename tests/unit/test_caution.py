@@ -9,7 +9,7 @@ from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import STARTED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
-from scylla_spark.keyed_hash import fingerprint
+from scylla_spark.name_fingerprint import fingerprint
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 DEAD = Fence(4, "dead")

@@ -16,7 +16,7 @@ from scylla_spark.cli.commands.task_import import tasks as read_tasks
 from scylla_spark.cli.context import instant, task_key
 from scylla_spark.cli.output import Output
 from scylla_spark.client.connection import Connection
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.resend_rejected import repaired
 from scylla_spark.core.key import TaskKey
@@ -312,7 +312,7 @@ def test_a_record_of_the_wire_is_imported_as_the_task_that_it_is(tmp_path, handl
     )  # fmt: skip
     (tmp_path / "a.jsonl").write_bytes(encode(command))
     (row,) = read_tasks(str(tmp_path / "a.jsonl"), None, None)
-    assert arguments.command(at(9), **arguments.keywords(row)) == command._replace(request_id=None)
+    assert enqueue_arguments.command(at(9), **enqueue_arguments.keywords(row)) == command._replace(request_id=None)
 
 
 def test_a_retry_policy_of_a_row_leaves_out_what_others_may_leave_out(tmp_path):

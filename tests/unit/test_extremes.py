@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
@@ -48,7 +48,7 @@ def test_the_first_and_the_last_legal_instant_can_be_cancelled(at):
 
 @pytest.mark.parametrize("when", [LAST, FIRST, datetime(1969, 12, 31, tzinfo=UTC)])
 def test_a_client_that_names_such_an_instant_is_told(when):
-    for attempt in (lambda: TaskKey.of(when, "a", "u"), lambda: arguments.moment(NOW, when, None)):
+    for attempt in (lambda: TaskKey.of(when, "a", "u"), lambda: enqueue_arguments.moment(NOW, when, None)):
         with pytest.raises(ArgumentError, match="before 1970 or after 2261"):
             attempt()
 

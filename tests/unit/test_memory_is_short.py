@@ -12,7 +12,7 @@ from scylla_spark.core.stored_task_records import Bearer, ScanRow
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import FAILED
 from scylla_spark.core.tenure import Basis
-from scylla_spark.keyed_hash import chosen, fingerprint
+from scylla_spark.name_fingerprint import chosen, fingerprint
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 LIMIT = 60 * 1024

@@ -12,7 +12,7 @@ from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import handler
 from scylla_spark.name import is_name
-from tests.support.names import FINE_NAMES, WRONG_NAMES
+from tests.support.fine_and_wrong_names import FINE_NAMES, WRONG_NAMES
 
 NOW = 1_790_000_000_000_000
 

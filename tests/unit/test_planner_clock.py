@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_command import encode_command
-from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan import planning_loop, service
 from scylla_spark.services.plan.metrics import PlanMetrics

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scylla_spark.core.plan.state.schedule_entry import Latch
-from scylla_spark.core.plan.triggers.seen_values import all_by_name, held, last_of_each, partitions_with
+from scylla_spark.core.plan.triggers.template_values import all_by_name, held, last_of_each, partitions_with
 from scylla_spark.core.plan.triggers.trigger import AnyOf, OnEvent
 from tests.support.planner_harness import PlannerHarness
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.side_by_side import together
+from tests.support.xdist_folders import together
 
 
 @pytest.mark.parametrize("folder", ["unit", "api", "tables"])

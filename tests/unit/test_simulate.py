@@ -7,8 +7,8 @@ import pytest
 
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.services.simulate.forecast import NEVER_US, Model, _Play, forecast
 from scylla_spark.services.simulate.forecast_beside_history import outlook
+from scylla_spark.services.simulate.replay_of_window import NEVER_US, Model, _Play, forecast
 from tests.support.delta_tables import at
 
 SECOND = 1_000_000

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from scylla_spark import Schedule, Trigger
-from scylla_spark.client.tasks.arguments import command
+from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, encode, validate
 from scylla_spark.core.task_tags import MAX_TAG_CHARS, MOST_TAGS, is_tag, tags_of_runs

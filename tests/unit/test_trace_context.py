@@ -9,7 +9,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
-from scylla_spark.client.tasks.arguments import command
+from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, encode, validate
 from scylla_spark.core.trace_context import current_traceparent, is_traceparent
@@ -64,9 +64,7 @@ def test_the_current_span_is_taken_unless_another_is_given():
 
 @pytest.mark.slow
 def test_opentelemetry_is_not_imported_for_it():
-    program = (
-        "import sys, scylla_spark; scylla_spark.Scheduler; from scylla_spark.client.tasks.arguments import command\n"
-    )
+    program = "import sys, scylla_spark; scylla_spark.Scheduler; from scylla_spark.client.tasks.enqueue_arguments import command\n"
     program += "assert command(0, 'h').traceparent is None\nassert 'opentelemetry' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.core.task import Task, TaskContext
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import handler_registry
@@ -162,7 +162,7 @@ def test_type_that_cannot_be_found_or_written_is_refused_at_registration():
 
 def test_enqueued_function_stands_for_its_name_and_its_payload_is_checked():
     handler("mail.remind")(remind)
-    sent = arguments.command(NOW, remind, Remind(email="a@b", maxTries=5), ordering_id="lane")
+    sent = enqueue_arguments.command(NOW, remind, Remind(email="a@b", maxTries=5), ordering_id="lane")
     assert sent.handler == "mail.remind"
     assert json.loads(sent.payload) == {"email": "a@b", "at": None, "maxTries": 5}
     assert remind(Remind(email="c"), None).sent_to == "c x3"  # and it stays a plain function
@@ -170,7 +170,7 @@ def test_enqueued_function_stands_for_its_name_and_its_payload_is_checked():
 
 def test_dict_that_fits_is_sent_with_its_defaults():
     handler("mail.remind")(remind)
-    sent = arguments.command(NOW, remind, {"email": "a@b"})
+    sent = enqueue_arguments.command(NOW, remind, {"email": "a@b"})
     assert json.loads(sent.payload) == {"email": "a@b", "at": None, "maxTries": 3}
 
 
@@ -178,12 +178,12 @@ def test_dict_that_fits_is_sent_with_its_defaults():
 def test_payload_that_does_not_fit_is_not_sent(payload):
     handler("mail.remind")(remind)
     with pytest.raises(ArgumentError, match="payload does not fit Remind"):
-        arguments.command(NOW, remind, payload)
+        enqueue_arguments.command(NOW, remind, payload)
 
 
 def test_function_that_is_no_handler_or_two_is_not_sent():
     with pytest.raises(ArgumentError, match="is no handler"):
-        arguments.command(NOW, remind, {})
+        enqueue_arguments.command(NOW, remind, {})
     handler("one")(remind)
     handler("two")(remind)
     with pytest.raises(ArgumentError, match=r"\['one', 'two'\]"):
@@ -192,12 +192,12 @@ def test_function_that_is_no_handler_or_two_is_not_sent():
 
 def test_result_is_read_as_the_type_that_the_function_declares():
     handler("mail.remind")(remind)
-    declared = arguments.returned_by(remind)
+    declared = enqueue_arguments.returned_by(remind)
     read = declared.read('{"sent_to": "a", "at": "2026-11-23T00:00:00Z"}')
     assert read == Receipt("a", datetime(2026, 11, 23, tzinfo=UTC))
     with pytest.raises(ArgumentError, match="The result does not fit Receipt: field 'at'"):
         declared.read('{"sent_to": "a"}')
-    assert arguments.returned_by("mail.remind") is None
+    assert enqueue_arguments.returned_by("mail.remind") is None
 
 
 def test_what_plain_writes_is_read_back():

@@ -65,14 +65,14 @@ def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, An
 
 def check(scheduler: Scheduler, rows: Iterable[Mapping[str, Any]]) -> list[Refused]:
     """Those that would be refused; sends nothing."""
-    from scylla_spark.client.tasks import arguments
+    from scylla_spark.client.tasks import enqueue_arguments
     from scylla_spark.client.tasks.enqueue_result import Refused
     from scylla_spark.clock import now_us
 
     refused = []
     for index, row in enumerate(rows):
         try:
-            scheduler.connection.sender.record(arguments.command(now_us(), **arguments.keywords(row)))
+            scheduler.connection.sender.record(enqueue_arguments.command(now_us(), **enqueue_arguments.keywords(row)))
         except ArgumentError as error:
             refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
     return refused

@@ -128,7 +128,7 @@ def stop(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile =
 
 def _order(ctx: typer.Context, name: str, what: str, url: str, token_file: Path | None, ca: str | None) -> None:
     from scylla_spark.worker.connection import site
-    from scylla_spark.worker.send_order import order
+    from scylla_spark.worker.operator_orders import order
 
     context(ctx).output.record(order(site(url, token=token_of(token_file), ca=ca), name, what))
 

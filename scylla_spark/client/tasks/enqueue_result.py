@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from scylla_spark.client.connection import Connection
-from scylla_spark.client.tasks.arguments import deadline_of
+from scylla_spark.client.tasks.enqueue_arguments import deadline_of
 from scylla_spark.clock import boot_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import WaitTimeoutError

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic
 from typing_extensions import TypeVar
 
 from scylla_spark.client.connection import Connection
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.explain import explain
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of
@@ -97,7 +97,7 @@ class TaskHandle(Generic[R_co]):
             UnreachableError: Kafka does not answer.
         """
         with self._log.watching(self.key):
-            ended = self._end(arguments.deadline_of(timeout))
+            ended = self._end(enqueue_arguments.deadline_of(timeout))
         if ended is None:
             raise WaitTimeoutError(
                 f"{self.key} has not ended within {timeout}.",
@@ -126,7 +126,7 @@ class TaskHandle(Generic[R_co]):
             WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
         """
         grace_ms = max(1, duration_ms(grace)) if running else None
-        deadline = arguments.deadline_of(timeout) + (grace_ms or 0) * 1000
+        deadline = enqueue_arguments.deadline_of(timeout) + (grace_ms or 0) * 1000
         request_id = self._connection.request_cancel(self.key, grace_ms)
 
         def look() -> str | None:
@@ -169,7 +169,7 @@ class TaskHandle(Generic[R_co]):
                 on this handle finishes the move, also if the task was cancelled meanwhile.
         """
         now = now_us()
-        copy = arguments.moved(self.command(), arguments.moment(now, at, delay), now)
+        copy = enqueue_arguments.moved(self.command(), enqueue_arguments.moment(now, at, delay), now)
         status = self.status(live=False)
         cut_short = self._moving and status.state == CANCELLED and not status.attempts
         if not cut_short and (not status.open or self._cancelled_for_move(timeout) != CANCELLED):
@@ -207,7 +207,7 @@ class TaskHandle(Generic[R_co]):
                 hint="Cancel it first, or wait for it.",
                 state=status.state,
             )
-        copy = arguments.retried(folded.data, now_us())
+        copy = enqueue_arguments.retried(folded.data, now_us())
         self._connection.send(copy)
         return TaskHandle(self._connection, copy.key, self._returns)
 

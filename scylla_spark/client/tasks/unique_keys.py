@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.client.connection import Connection
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.core.key import TaskKey, partition_of
@@ -153,7 +153,7 @@ def sent_if_free(
     commands: dict[int, Command] = {}
     for index, task in enumerate(tasks):
         try:
-            command = arguments.command(now, **arguments.keywords(task))
+            command = enqueue_arguments.command(now, **enqueue_arguments.keywords(task))
             connection.sender.record(command)
             check_named(command, task.get("uniqueness_key"))
         except ArgumentError as error:

@@ -21,7 +21,7 @@ from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import name_of
-from scylla_spark.keyed_hash import fingerprint
+from scylla_spark.name_fingerprint import fingerprint
 
 REMEMBER_US = 60_000_000  # how long ended keys are remembered at least
 

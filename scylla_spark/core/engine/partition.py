@@ -17,7 +17,7 @@ from scylla_spark.core.records.fact import Fact, Fence, FenceLog
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name, name_of
-from scylla_spark.keyed_hash import fingerprint
+from scylla_spark.name_fingerprint import fingerprint
 
 _MOST_PASSED: Final = 100_000
 CLOCK_MARGIN_US = 5_000_000  # clocks of two dispatchers differ by less

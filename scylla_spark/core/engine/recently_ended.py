@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.keyed_hash import fingerprint
+from scylla_spark.name_fingerprint import fingerprint
 
 GENERATION_US: Final = 10_000_000
 _GENERATIONS: Final = 32  # about; where the tables stand still for long, generations become longer instead of more

@@ -24,7 +24,6 @@ from scylla_spark.core.plan.commands.runs_by_hand import RunsByHand
 from scylla_spark.core.plan.commands.tokens import TokenCommands
 from scylla_spark.core.plan.deadlines import Deadlines
 from scylla_spark.core.plan.defects import Defect, Defects
-from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.ended_runs import EndedRuns
 from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.launching import Launching
@@ -37,6 +36,7 @@ from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.snapshot_writer import SnapshotWriter
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, StateInDoubt
+from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching

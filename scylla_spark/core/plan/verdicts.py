@@ -10,7 +10,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.plan.triggers.seen_values import all_by_name, last_of_each
+from scylla_spark.core.plan.triggers.template_values import all_by_name, last_of_each
 
 SKIPPED: Final = "skipped"
 WAITING: Final = "waiting"

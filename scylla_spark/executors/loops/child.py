@@ -40,7 +40,7 @@ from scylla_spark.executors.local.handler_call import (
 )
 from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
 from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.loops.loop_holder import Steps, call_number
+from scylla_spark.executors.loops.call_on_loop import Steps, call_number
 from scylla_spark.io.host.die_with_parent import die_with
 
 ENDED: Final = "cancelled_by_pool"  # the kind of the failure of a call that the pool had cancelled

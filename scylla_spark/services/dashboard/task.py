@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from scylla_spark.services.dashboard.copies import copies
 from scylla_spark.services.dashboard.live import PassedOn
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.request_values import instant_text
+from scylla_spark.services.dashboard.task_as_command import copies
 from scylla_spark.services.dashboard.timeline import timeline
 from scylla_spark.services.dashboard.value_texts import segment
 

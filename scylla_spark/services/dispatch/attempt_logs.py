@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from scylla_spark.clock import boot_us
-from scylla_spark.config.find_secrets import secrets_in
+from scylla_spark.config.secret_values import secrets_in
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import place_of
 from scylla_spark.core.records.log_record import LogLine

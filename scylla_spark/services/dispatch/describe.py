@@ -22,8 +22,8 @@ from scylla_spark.services.dispatch.describe_reading import describe_unheld, why
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.metrics import STALE_US
 from scylla_spark.services.dispatch.task_start_conditions import conditions
-from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
+from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 
 _PATIENCE_S = 5.0
 _SHOWN = 50

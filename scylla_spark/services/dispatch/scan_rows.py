@@ -11,7 +11,7 @@ from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
 from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.rows import last_error, work_note
-from scylla_spark.keyed_hash import fingerprint
+from scylla_spark.name_fingerprint import fingerprint
 
 COLUMNS: Final = (
     "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "expires_ms",

@@ -32,7 +32,7 @@ from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
-from scylla_spark.io.kafka.single_writer import SingleWriter, sole
+from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, spark_options
 from scylla_spark.services.ingest.fact_batches import FactWriter

@@ -17,10 +17,10 @@ from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group, Position
+from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.records.command import ENQUEUE, STAMP_TRUST_US
 from scylla_spark.core.records.fact import Fence, FenceLog, Unreadable, decode, encode_fence, is_facts
 from scylla_spark.duration import duration_us
@@ -28,7 +28,7 @@ from scylla_spark.errors import ConfigError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.records_reader import LogReader
-from scylla_spark.io.kafka.single_writer import SoleHolder
+from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.notification_channels import channels_of

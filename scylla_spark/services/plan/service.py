@@ -9,10 +9,10 @@ import structlog
 from kafka.errors import KafkaError
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
+from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.errors import ConfigError, SchedulerError
-from scylla_spark.io.kafka.single_writer import SoleHolder
+from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.planner_clock import ClockIsWrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.services.simulate.forecast import NEVER_US, Played
+from scylla_spark.services.simulate.replay_of_window import NEVER_US, Played
 
 if TYPE_CHECKING:
     import polars as pl

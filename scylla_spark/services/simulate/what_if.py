@@ -20,8 +20,8 @@ from scylla_spark.io.delta.forecast_material import past
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.services.dispatch.engine_settings import limits_of
-from scylla_spark.services.simulate.forecast import forecast, model_of
 from scylla_spark.services.simulate.forecast_beside_history import outlook
+from scylla_spark.services.simulate.replay_of_window import forecast, model_of
 
 CAPACITY: Final = 8_000  # tasks a second that a dispatcher releases
 

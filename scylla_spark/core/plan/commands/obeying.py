@@ -11,11 +11,11 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
-from scylla_spark.core.plan.doubts import Met
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal
+from scylla_spark.core.plan.suspect_inputs import Met
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.errors import ConflictError, NotFoundError, SchedulerError
 

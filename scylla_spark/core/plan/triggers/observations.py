@@ -13,7 +13,7 @@ from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, 
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on, is_open
-from scylla_spark.core.plan.triggers.seen_values import batch_values, held, partitions_with
+from scylla_spark.core.plan.triggers.template_values import batch_values, held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import (
     OnAbsence,

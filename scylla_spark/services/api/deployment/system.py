@@ -11,7 +11,7 @@ from starlette.responses import Response
 from scylla_spark.client.partition_status import partition_rows
 from scylla_spark.client.tokens import statuses
 from scylla_spark.clock import now_us
-from scylla_spark.io.delta.table_commits import newest_commits
+from scylla_spark.io.delta.newest_commits import newest_commits
 from scylla_spark.io.delta.task_queries import TaskQueries
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, iso_us, router

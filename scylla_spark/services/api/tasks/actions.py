@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from scylla_spark.client.tasks.arguments import moment, moved, new_key
+from scylla_spark.client.tasks.enqueue_arguments import moment, moved, new_key
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command

@@ -10,7 +10,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command
@@ -242,12 +242,12 @@ def _cancels(grace_ms: int | None, _api: Api, keys: list[TaskKey]) -> Iterator[C
 
 def _copies(api: Api, keys: list[TaskKey]) -> Iterator[Command]:
     for old in stored_commands(api.scheduler.connection.readers, keys):
-        yield arguments.retried(old, now_us())
+        yield enqueue_arguments.retried(old, now_us())
 
 
 def _restored(api: Api, keys: list[TaskKey]) -> Iterator[Command]:
     for old in stored_commands(api.scheduler.connection.readers, keys):
-        yield arguments.restored(old, now_us())
+        yield enqueue_arguments.restored(old, now_us())
 
 
 def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:

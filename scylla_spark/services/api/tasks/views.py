@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-from scylla_spark.client.tasks import arguments
-from scylla_spark.client.tasks.arguments import command
+from scylla_spark.client.tasks import enqueue_arguments
+from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.clock import iso
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
@@ -320,4 +320,4 @@ def error_view(error: Failure | None) -> dict[str, str] | None:
     return told | {"fingerprint": fingerprint_of(error.kind, error.message)}
 
 
-new_key = arguments.new_key
+new_key = enqueue_arguments.new_key

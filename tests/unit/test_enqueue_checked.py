@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
@@ -250,19 +250,19 @@ def test_a_copy_keeps_everything_but_its_time(scheduler, producer):
         0,
         '{"tenant":"t"}',
     )
-    copy = arguments.moved(command, command.key.time_us + 1, now_us())
+    copy = enqueue_arguments.moved(command, command.key.time_us + 1, now_us())
     scheduler.connection.send(copy)
     back = read_back(producer.records[0])
     assert back[3:9] == command[3:9]
     assert json.loads(back.extra) == {"tenant": "t"}
     with pytest.raises(ArgumentError, match="already has"):
-        arguments.moved(command, command.key.time_us, now_us())
+        enqueue_arguments.moved(command, command.key.time_us, now_us())
 
 
 def test_a_copy_of_an_ended_task_has_a_key_of_its_own_every_time():
     command = Command("enqueue", TaskKey(now_us(), "o", "u" * 1000), 5)
-    first = arguments.again(command, now_us(), "{}")
-    second = arguments.again(first, now_us(), "{}")
+    first = enqueue_arguments.again(command, now_us(), "{}")
+    second = enqueue_arguments.again(first, now_us(), "{}")
     assert len({command.key, first.key, second.key}) == 3
     assert all(len(copy.key.uniqueness_key) <= 1024 for copy in (first, second))
 
@@ -314,7 +314,7 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
 
 
 def test_a_restored_task_keeps_its_time_unless_that_has_passed_and_its_data():
-    from scylla_spark.client.tasks.arguments import restored
+    from scylla_spark.client.tasks.enqueue_arguments import restored
     from scylla_spark.core.key import TaskKey
     from scylla_spark.core.records.command import ENQUEUE, Command
 

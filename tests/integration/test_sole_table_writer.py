@@ -11,7 +11,7 @@ import pytest
 from scylla_spark import Settings
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.single_writer import SoleHolder
+from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.io.kafka.topics import ensure_topics, with_broker
 
 pytestmark = pytest.mark.integration
@@ -19,7 +19,7 @@ HOLDER = """
 import sys
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConflictError
-from scylla_spark.io.kafka.single_writer import SoleHolder
+from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 
 settings = Settings.model_validate_json(sys.argv[1])
 member = SoleHolder(settings, "ingest", settings.topics.tasks)

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 from scylla_spark.config.settings import Metrics
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.dispatch.describe import Description
-from scylla_spark.services.http_server import JSON, ReadOnlyServer, Reply, Route
 from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.read_only_http_server import JSON, ReadOnlyServer, Reply, Route
 from tests.support.waiting import holds
 
 

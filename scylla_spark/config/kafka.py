@@ -54,6 +54,10 @@ class Kafka(Section):
         {}, description="more connection options of Spark's Kafka client, by their own names; they win"
     )
     request_timeout: Duration = Field(duration("10s"), description="how long one request to a broker may take")
+    isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
+        "read_committed",
+        description="records of transactions count once committed, and hold back what stands behind them; or at once, even if aborted",
+    )
 
     @property
     def security_protocol(self) -> str:

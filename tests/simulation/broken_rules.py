@@ -16,6 +16,7 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
+from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ RULES = {
     "a second fence of one's own takes the partition away": "drops_its_own_fence",
     "of two cancels at once only the last is answered": "answers_one",
     "queues and groups are always open": "ignores_limits",
+    "the tail ends at the last record": "waits_for_a_record",
 }
 """What may be broken on purpose → the switch that breaks it (`Profile.broken`)."""
 
@@ -118,6 +120,8 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
     with ExitStack() as stack:
         if "forgets_back_off" in broken:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
+        if "waits_for_a_record" in broken:
+            stack.enter_context(patch.object(TasksTail, "_pass_over", lambda *_args: None))
         if "ignores_limits" in broken:
             for asks in ("is_open", "admits", "has_slot", "admits_more"):
                 stack.enter_context(patch.object(Gate, asks, lambda *_args: True))

@@ -62,9 +62,9 @@ class ModelMember:
         for place in sorted(self.assignment() - self._paused):
             log, begin = self._process.world.tasks[place.partition], self.places[place.partition]
             end = _end_of_poll(self._process, begin, len(log))
-            if end > begin:
-                found[place] = log[begin:end]
-                self.places[place.partition] = end
+            if records := [record for record in log[begin:end] if not record.is_mark]:
+                found[place] = records
+            self.places[place.partition] = end
         return found
 
     def commit(self, _offsets: object, timeout_ms: int) -> None:
@@ -107,6 +107,9 @@ class ModelReader:
                 found[TopicPartition("outcomes", number)] = log[begin:end]
                 self._positions[number] = end
         return found
+
+    def position(self, place: TopicPartition) -> int:
+        return self._positions[place.partition]
 
     def end_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: len(self._process.world.raw_outcomes[place.partition]) for place in places}

@@ -98,6 +98,7 @@ class Trouble:
         remember_s: for how long ended keys are remembered at least.
         look_ahead_s: how far ahead tasks are loaded.
         redefine: the definition of a queue is changed.
+        marks: behind a record of `tasks` stands the mark of a transaction, which nobody is given to read.
     """
 
     crash: float = 0.02
@@ -123,6 +124,7 @@ class Trouble:
     remember_s: int = 60
     look_ahead_s: int = 20
     redefine: float = 0
+    marks: float = 0
 
 
 NO_TROUBLE = Trouble(
@@ -206,7 +208,7 @@ PROFILES = (
     Profile(
         "moving",
         Load(tasks=80, dues=SOON, far=0.02, long=0.4),
-        replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.2, lag=0.05, hand_back=0.02),
+        replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.2, lag=0.05, hand_back=0.02, marks=0.1),
     ),
     # nothing fails, and clients change their minds
     Profile(

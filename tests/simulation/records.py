@@ -14,13 +14,14 @@ HOUR = 60 * MINUTE
 
 
 class TaskRecord(NamedTuple):
-    """A record of `tasks`, and what it says; None if it is refused."""
+    """A record of `tasks`, and what it says; None if it is refused. A mark of a transaction takes an offset, and is no record."""
 
     offset: int
     timestamp: int
     key: bytes
     value: bytes
     command: Command | None
+    is_mark: bool = False
 
 
 class RawRecord(NamedTuple):

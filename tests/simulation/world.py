@@ -296,6 +296,9 @@ class World:
         verdict = read_task(number, len(log), self.now // 1000 * 1000, name, value, self.rules)
         accepted = None if isinstance(verdict, Rejection) else verdict
         log.append(TaskRecord(len(log), self.now // 1000, name, value, accepted))
+        marks = self.profile.trouble.marks
+        if marks and self.rng.random() < marks:
+            log.append(TaskRecord(len(log), self.now // 1000, b"", b"", None, is_mark=True))
         if accepted is not None:
             self.judge.accepted(accepted)
         self.news_of_tasks(number)

@@ -39,6 +39,7 @@ _SERVER = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
+    "transaction.max.timeout.ms": "60000",  # so long can an open transaction hold back what stands behind it
     "auto.leader.rebalance.enable": "false",
     # consumer groups: no wait for more members; a dead owner may be noticed in less than Kafka's usual six seconds
     "group.initial.rebalance.delay.ms": "0",

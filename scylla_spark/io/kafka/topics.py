@@ -10,6 +10,7 @@ from typing import Any, Final
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.protocol.consumer.offsets import IsolationLevel
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.duration import duration_ms
@@ -125,6 +126,15 @@ def spark_options(settings: Settings) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in options.items()}
 
 
+def source_options(settings: Settings) -> dict[str, str]:
+    """Options of Spark's Kafka source: connection, and which records of transactions it reads.
+
+    Raises:
+        ConfigError: a file of certificates or secrets cannot be read.
+    """
+    return spark_options(settings) | {"kafka.isolation.level": settings.kafka.isolation_level}
+
+
 def producer(settings: Settings, **options: Any) -> KafkaProducer:
     """A producer with acks=all, idempotence and a delivery timeout in seconds.
 
@@ -148,6 +158,7 @@ def consumer(settings: Settings, **options: Any) -> KafkaConsumer:
         "max_poll_records": 5_000,
         "fetch_max_bytes": 16 * 1024 * 1024,
         "max_partition_fetch_bytes": MAX_MESSAGE_BYTES,
+        "isolation_level": settings.kafka.isolation_level,
     }
     return _connected(lambda: bounded(KafkaConsumer(**client_options(settings) | defaults | options)), settings)
 
@@ -188,10 +199,12 @@ def offset_ranges(settings: Settings, topic: str, partitions: list[int]) -> dict
 
 
 def _offsets(settings: Settings, topic: str, partitions: list[int], *which: int) -> list[dict[int, int]]:
+    isolation = IsolationLevel[settings.kafka.isolation_level.upper()]  # so that ends are those which consumers come to
     client = admin(settings)  # a consumer would first wait a tenth of a second for the topic's metadata
     try:
         answers = [
-            client.list_partition_offsets({TopicPartition(topic, n): wanted for n in partitions}) for wanted in which
+            client.list_partition_offsets({TopicPartition(topic, n): wanted for n in partitions}, isolation)
+            for wanted in which
         ]
     finally:
         client.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from kafka import KafkaConsumer, TopicPartition
@@ -52,6 +52,7 @@ class OutcomesTail:
         self._expected: dict[bytes, OutcomeRecord] = {}  # what we have written ourselves
         self._ended = ended
         self._owned: dict[int, Tenure] = {}
+        self._unread: dict[TopicPartition, int] = {}  # partitions not yet read up to the end that was told
         self._controls: SimpleQueue[tuple[Tenure | None, int | None]] = SimpleQueue()
         self._stopping = threading.Event()
         self._reader: KafkaConsumer = None
@@ -135,6 +136,7 @@ class OutcomesTail:
             self._reader.seek(place, offset)
         if places:
             for place, end in self._reader.end_offsets(list(places)).items():
+                self._unread[place] = end
                 self._ended(self._owned[place.partition], end)
 
     def _poll(self) -> None:
@@ -146,7 +148,19 @@ class OutcomesTail:
             if tenure is not None:
                 read = [Delivered(record.offset, self._decoded(record.value), record.timestamp) for record in records]
                 self._deliver(tenure, read, records[-1].offset + 1)
+        for place, end in list(self._unread.items()):
+            self._pass_over(place, end, found.get(place))
         self._pace(not (found and self._only_own))
+
+    def _pass_over(self, place: TopicPartition, end: int, records: Sequence[Any] | None) -> None:
+        """Tells it where a partition has been read to its end though no record stood there to say so: a mark of a transaction, perhaps."""
+        tenure = self._owned.get(place.partition)
+        position = self._reader.position(place) if tenure is not None else end
+        if position is None or position < end:
+            return
+        del self._unread[place]
+        if tenure is not None and (not records or records[-1].offset + 1 < position):
+            self._deliver(tenure, [], position)
 
     def _decoded(self, value: bytes | None) -> OutcomeRecord | Unreadable:
         own = self._expected.pop(value, None) if value is not None else None

@@ -95,6 +95,7 @@ class TasksTail:
         self._polled_us = 0
         self._asked_us = 0
         self._tenures: dict[int, Tenure] = {}
+        self._told: dict[int, int] = {}  # partition → how far the engine knows us to have read
         self._requests: SimpleQueue[Confirm] = SimpleQueue()
         self._dropped: SimpleQueue[Tenure] = SimpleQueue()
         self._retakes: dict[int, int] = {}  # partition → boot clock
@@ -174,8 +175,18 @@ class TasksTail:
             commands = [command for record in records if (command := self._judged(number, record)) is not None]
             tenure = self._tenures.get(number)
             if tenure is not None:
-                end = records[-1].offset + 1
-                self._mailbox.post(partial(self._engine.commands, tenure, commands, end))
+                self._tell(tenure, commands, records[-1].offset + 1)
+
+    def _tell(self, tenure: Tenure, commands: list[Command], end: int) -> None:
+        self._told[tenure.partition] = end
+        self._mailbox.post(partial(self._engine.commands, tenure, commands, end))
+
+    def _pass_over(self, positions: Mapping[int, int | None]) -> None:
+        """Tells of offsets that hold no record to read, which may be the last ones: marks of transactions, batches that are skipped."""
+        for number, end in positions.items():
+            tenure = self._tenures.get(number)
+            if tenure is not None and end is not None and end > self._told.get(number, end):
+                self._tell(tenure, [], end)
 
     def _judged(self, number: int, record: Any) -> Command | None:
         """The command in a record; a refused one is written down by ingest, which judges alike."""
@@ -215,7 +226,9 @@ class TasksTail:
             return
         sent = self._clock()
         try:
-            offsets = {place: OffsetAndMetadata(self._consumer.position(place), "", -1) for place in places}
+            positions = {place: self._consumer.position(place) for place in places}
+            self._pass_over({place.partition: position for place, position in positions.items()})
+            offsets = {place: OffsetAndMetadata(position, "", -1) for place, position in positions.items()}
             self._consumer.commit(offsets, timeout_ms=5_000)
         except (KafkaError, AssertionError) as error:
             log.warning("membership not confirmed", error=repr(error))
@@ -250,6 +263,7 @@ class TasksTail:
         chosen = {number: marks.get(number, Mark()) for number in numbers}
         for number, mark in chosen.items():
             self._consumer.seek(TopicPartition(self._topic, number), mark.tasks_offset)
+            self._told[number] = mark.tasks_offset
         self._tenures |= self._taker.gained(chosen)
 
     async def assigned(self, numbers: list[int]) -> None:

@@ -34,7 +34,7 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
 from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
-from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, spark_options
+from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, source_options
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.log_batches import LogBatches
@@ -308,7 +308,7 @@ class Ingest:
 
     def _planned(self, source: str, frame: DataFrame, batch_id: int) -> Batch:
         topic, session = self._topic(source), frame.sparkSession
-        again = partial(read_again, session, spark_options(self.settings), topic)
+        again = partial(read_again, session, source_options(self.settings), topic)
         return Batch(frame, planned(session, self._checkpoint(source), batch_id, topic), again)
 
     def _check_begin(self, source: str, batch: Batch) -> None:
@@ -329,7 +329,7 @@ class Ingest:
 
     def _source(self, source: str) -> DataFrame:
         topic = self._topic(source)
-        reader = self.spark.readStream.format("kafka").options(**spark_options(self.settings))
+        reader = self.spark.readStream.format("kafka").options(**source_options(self.settings))
         reader = reader.options(
             **{
                 "subscribe": topic,

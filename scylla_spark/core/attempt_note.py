@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from scylla_spark.errors import ArgumentError, shown
+
 MAX_CHECKPOINT_BYTES: Final = 64 * 1024
 MAX_METRICS_BYTES: Final = 16 * 1024
+
+
+def checked_progress(value: object) -> float:
+    """What a handler says of how far it is, wherever it runs, as a number from 0 to 1.
+
+    Args:
+        value: as the handler gives it.
+
+    Raises:
+        ArgumentError: it is no such number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ArgumentError(f"Progress {shown(value)} is no number from 0 to 1.", hint="Pass 0.4 for 40 %.")
+    return float(value)
 
 
 class WorkNote(NamedTuple):

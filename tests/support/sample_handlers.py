@@ -286,6 +286,30 @@ def close_all(task: Task) -> None:
     os.closerange(3, 1000)
 
 
+@handler("close_and_open")
+def close_and_open(task: Task, ctx: TaskContext) -> None:
+    """Closes all descriptors, opens files in their place, goes on saying how far it is, and returns."""
+    os.closerange(3, 1000)
+    for number in range(30):
+        os.open(Path(task.payload) / str(number), os.O_CREAT | os.O_RDWR)
+    ctx.progress(0.5)
+    print("said")
+    time.sleep(0.1)
+
+
+@handler("extends_briefly", timeout="700ms")
+def extends_briefly(task: Task, ctx: TaskContext) -> list[bool]:
+    """Asks for more time than its time-out gives it, for less, and for more than anybody gives; sleeps beyond its time-out."""
+    longer, shorter, longest = ctx.extend("5s"), ctx.extend("1ms"), ctx.extend("9d")
+    time.sleep(1.2)
+    return [longer > ctx.deadline, shorter == longer, longest - ctx.deadline < timedelta(hours=1)]
+
+
+@handler("hangs_briefly", timeout="700ms")
+def hangs_briefly(task: Task) -> None:
+    time.sleep(300)
+
+
 @handler("mark_and_sleep")
 def mark_and_sleep(task: Task) -> None:
     Path(task.payload).touch()

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, checked_progress
 from scylla_spark.core.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FollowUpOptions
 from scylla_spark.core.trace_context import current_traceparent
-from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import follow_ups
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.framing import pack
@@ -95,11 +95,9 @@ class CallNotes:
 
     def progress(self, value: float) -> None:
         """See `TaskContext.progress`."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise ArgumentError(f"Progress {shown(value)} is no number from 0 to 1.", hint="Pass 0.4 for 40 %.")
-        now = boot_us()
+        progress, now = checked_progress(value), boot_us()
         with self._lock:
-            self._untold = float(value)
+            self._untold = progress
             if now - self._told_us >= _EVERY_US:
                 self._told_us = now
                 self._tell(None)

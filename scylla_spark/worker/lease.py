@@ -11,7 +11,13 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.clock import boot_us, from_us, now_us
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, checked_progress
+from scylla_spark.core.attempt_note import (
+    MAX_CHECKPOINT_BYTES,
+    MAX_METRICS_BYTES,
+    MAX_PROGRESS_NOTE_CHARS,
+    checked_progress,
+    checked_progress_note,
+)
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import CANCELLED, LOST, OK
 from scylla_spark.core.leased_lines import LeasedLine
@@ -140,13 +146,21 @@ class Lease:
         """Whether its end was reported, recorded or not."""
         return self._reported
 
-    def progress(self, value: float) -> None:
-        """Says how far the work is, from 0 to 1; goes with the next heartbeat.
+    def progress(self, value: float, note: str | None = None) -> None:
+        """Says how far the work is; goes with the next heartbeat.
+
+        Args:
+            value: from 0 to 1.
+            note: in words, what it is at, see `TaskContext.progress`; default: what was said last.
 
         Raises:
-            ArgumentError: it is no such number.
+            ArgumentError: it is no such number, or the note is no text.
         """
-        self._sign(value=json_text("progress", checked_progress(value), 100))
+        number = json_text("progress", checked_progress(value), 100)
+        self._sign(
+            value=number,
+            note=None if note is None else json_text("note", checked_progress_note(note), 6 * MAX_PROGRESS_NOTE_CHARS),
+        )
 
     def checkpoint(self, value: dict[str, Any]) -> None:
         """Leaves behind from where another attempt could go on; recorded once a second at most.

@@ -84,7 +84,8 @@ class _Told:
         failure = error and Failure(error["code"], error.get("description", ""), error.get("stack", ""))
         progress = self._signs.get("value")
         checkpoint = self._signs.get("checkpoint") or _text(said.get("checkpoint"))
-        note = WorkNote(progress=progress and float(progress), checkpoint=checkpoint)
+        words = json.loads(self._signs["note"]) if "note" in self._signs else None
+        note = WorkNote(progress=progress and float(progress), checkpoint=checkpoint, progress_note=words)
         return Outcome(
             self._item.id, said["outcome"], self._started_us, now_us(), _text(said.get("result")), failure, said.get("after_ms", 0),
             work=None if note == WorkNote() else note,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -78,7 +79,7 @@ def leave_files(task: Task, ctx: TaskContext) -> str:
 def go_on(task: Task, ctx: TaskContext) -> object:
     """Says how far it is, leaves something behind, and ends as the payload says."""
     ctx.progress(0.25)
-    ctx.progress(0.5)
+    ctx.progress(0.5, "half\n of\u202e it\ud800")
     ctx.checkpoint({"row": 7, "text": "ü"})
     if task.payload == "exit":
         os._exit(3)
@@ -157,8 +158,9 @@ def asked_to_end(task: Task, ctx: TaskContext) -> None:
 def bad_notes(task: Task, ctx: TaskContext) -> list[str]:
     """What it is told of notes that cannot be."""
     found = []
-    for say, what in ((ctx.progress, 1.5), (ctx.progress, float("nan")), (ctx.progress, "x"), (ctx.checkpoint, [1]),
-                      (ctx.checkpoint, {"a": object()}), (ctx.checkpoint, {"a": "x" * 70_000})):  # fmt: skip
+    progress = ((ctx.progress, 1.5), (ctx.progress, float("nan")), (ctx.progress, "x"), (partial(ctx.progress, 0.5), 7))
+    checkpoints = ([1], {"a": object()}, {"a": "x" * 70_000})
+    for say, what in (*progress, *((ctx.checkpoint, one) for one in checkpoints)):
         try:
             say(what)
         except ArgumentError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, checked_progress
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, checked_progress, checked_progress_note
 from scylla_spark.core.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FollowUpOptions
@@ -90,14 +90,16 @@ class CallNotes:
         self._send = send
         self._lock = threading.Lock()
         self._untold: float | None = None
+        self._untold_note: str | None = None
         self._told_us = 0
         self._over = False
 
-    def progress(self, value: float) -> None:
+    def progress(self, value: float, note: str | None = None) -> None:
         """See `TaskContext.progress`."""
-        progress, now = checked_progress(value), boot_us()
+        progress, words, now = checked_progress(value), None if note is None else checked_progress_note(note), boot_us()
         with self._lock:
             self._untold = progress
+            self._untold_note = self._untold_note if words is None else words
             if now - self._told_us >= _EVERY_US:
                 self._told_us = now
                 self._tell(None)
@@ -178,8 +180,9 @@ class CallNotes:
 
     def _tell(self, checkpoint: str | None) -> None:
         if not self._over:
-            progress, self._untold = self._untold, None
-            self._send(pack(_encode([[NOTE, self._number, progress, checkpoint]]).encode()))
+            progress, note = self._untold, self._untold_note
+            self._untold = self._untold_note = None
+            self._send(pack(_encode([[NOTE, self._number, progress, checkpoint, note]]).encode()))
 
 
 def _object_text(value: object) -> str:

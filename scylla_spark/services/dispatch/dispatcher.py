@@ -116,7 +116,7 @@ class Dispatcher:
         self.executors = dict(executors)
         self.handlers: dict[str, HandlerInfo] = {}
         self.mailbox = Mailbox()
-        self.measures = DispatchMetrics(settings.metrics.payload_labels)
+        self.measures = DispatchMetrics(settings.metrics.payload_labels, settings.metrics.tags)
         self.failure: BaseException | None = None
         self.notes = NoteRedaction()  # before `start`: is told of the secrets
         self.log_keeper: LogKeeper | None = None  # before `start`: takes what handlers print and log

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
 3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
 6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
 (`tags`, `traceparent`). 7: names of tasks are unique (`first_offset`, `unique_open`).
+8: what attempts say in words of how far they are (`progress_note`).
 Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -134,10 +135,13 @@ _OUTPUTS: Final = Column(
     "string",
     "JSON list of the files that the attempt left behind: name, bytes, sha256, media_type; null: there are none",
 )
+_PROGRESS_NOTE: Final = Column(
+    "progress_note", "string", "in words, what the attempt was at when it said so last; null: it has not said"
+)
 
 COMPLETIONS: Final = Table(
     "completions",
-    (*KEY, *_ATTEMPT, _WORK, _ISOLATION, _OUTPUTS),
+    (*KEY, *_ATTEMPT, _WORK, _ISOLATION, _OUTPUTS, _PROGRESS_NOTE),
     ("partition_id", "hour"),
     "one row per ended task; readers tolerate a repeat",
 )
@@ -150,6 +154,7 @@ ATTEMPTS: Final = Table(
         _WORK,
         _ISOLATION,
         _OUTPUTS,
+        _PROGRESS_NOTE,
     ),
     ("partition_id", "hour"),
     "one row per start of a long attempt and per attempt that did not end the task",

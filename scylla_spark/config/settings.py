@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_settings import (
     BaseSettings,
@@ -372,6 +372,19 @@ class Metrics(Section):
     payload_labels: tuple[str, ...] = Field(
         (), description="top-level payload keys that become labels of start-delay metrics"
     )
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=64)], ...] = Field(
+        (),
+        max_length=50,
+        description='tags by which attempts are counted besides, such as ["billing", "team:*"]; a * at the end stands for any rest',
+    )
+
+    @field_validator("tags")
+    @classmethod
+    def _check_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [tag for tag in tags if not tag.isprintable() or tag != tag.strip()]
+        if wrong:
+            raise ValueError(f"metrics.tags holds what no task can have as a tag: {wrong[0]!r}")
+        return tags
 
 
 class Broker(Section):

@@ -4,8 +4,63 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from scylla_spark.errors import ArgumentError, shown
+
 MAX_CHECKPOINT_BYTES: Final = 64 * 1024
 MAX_METRICS_BYTES: Final = 16 * 1024
+MAX_PROGRESS_NOTE_CHARS: Final = 200
+_LOOKED_AT_CHARS: Final = 10 * MAX_PROGRESS_NOTE_CHARS  # blanks are folded, and a text may be of any length
+
+
+def checked_progress(value: object) -> float:
+    """What a handler says of how far it is, wherever it runs, as a number from 0 to 1.
+
+    Args:
+        value: as the handler gives it.
+
+    Raises:
+        ArgumentError: it is no such number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ArgumentError(f"Progress {shown(value)} is no number from 0 to 1.", hint="Pass 0.4 for 40 %.")
+    return float(value)
+
+
+def checked_progress_note(text: object) -> str:
+    """What a handler says in words of what it is at, wherever it runs, as it is kept.
+
+    Args:
+        text: as the handler gives it.
+
+    Raises:
+        ArgumentError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise ArgumentError(
+            f"A note of progress is a text, not a {type(text).__name__}.", hint='Such as "page 3 of 7".'
+        )
+    return fitted_progress_note(text)
+
+
+def fitted_progress_note(text: str) -> str:
+    """The text on one line, of printable characters, at most 200 of them; what is fitted stays as it is.
+
+    Args:
+        text: whatever foreign code says.
+    """
+    seen = "".join(one if one.isprintable() else " " for one in text[:_LOOKED_AT_CHARS])
+    words = " ".join(seen.split())
+    return words if len(words) <= MAX_PROGRESS_NOTE_CHARS else words[: MAX_PROGRESS_NOTE_CHARS - 1] + "…"
+
+
+def how_far(progress: float | None, note: str | None) -> str:
+    """Progress in words, such as "40 %, loading page 3"; empty: nobody has said.
+
+    Args:
+        progress: from 0 to 1.
+        note: what was said with it.
+    """
+    return ", ".join(part for part in ("" if progress is None else f"{progress * 100:.0f} %", note or "") if part)
 
 
 class WorkNote(NamedTuple):
@@ -22,6 +77,7 @@ class WorkNote(NamedTuple):
         metrics: JSON text that the worker reported.
         isolation: level at which the attempt ran, where its handler asks for one; None: it asks for none.
         outputs: JSON text of links to the files that the attempt left behind (see `core.output`); None: there are none.
+        progress_note: in words, what the work is at (see `fitted_progress_note`); None: nobody has said.
     """
 
     worker: str | None = None
@@ -34,6 +90,7 @@ class WorkNote(NamedTuple):
     metrics: str | None = None
     isolation: str | None = None
     outputs: str | None = None
+    progress_note: str | None = None
 
     @property
     def decided_us(self) -> int:

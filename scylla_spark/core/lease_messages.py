@@ -70,11 +70,15 @@ class Report(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """A sign of life of one lease: how far its work is, and from where it could go on."""
+    """A sign of life of one lease: how far its work is, from where it could go on, and in words what it is at.
+
+    Each that is None stays what it was; an empty note takes back the one before.
+    """
 
     token: str
     progress: float | None = None
     checkpoint: str | None = None
+    progress_note: str | None = None
 
 
 class Call(NamedTuple):

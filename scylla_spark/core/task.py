@@ -152,7 +152,7 @@ class FollowUpOptions(TypedDict, total=False):
 class Notes(Protocol):
     """Where an attempt says how far it is."""
 
-    def progress(self, value: float) -> None:
+    def progress(self, value: float, note: str | None = None) -> None:
         """See `TaskContext.progress`."""
 
     def checkpoint(self, value: dict[str, Any]) -> None:
@@ -223,14 +223,19 @@ class TaskContext:
         """(epoch, attempt): grows with every attempt; pass it to stores that can refuse older writers."""
         return (self.epoch, self.attempt)
 
-    def progress(self, value: float) -> None:
-        """Says how far the work is, from 0 to 1; seen in the attempts of the task, about a second later.
+    def progress(self, value: float, note: str | None = None) -> None:
+        """Says how far the work is; seen in the attempts of the task, about a second later.
+
+        Args:
+            value: from 0 to 1.
+            note: in words, what it is at: one line, of which 200 characters are kept, without secrets as in lines of logs.
+                Default: what was said last; "" takes that back.
 
         Raises:
-            ArgumentError: it is no such number.
+            ArgumentError: it is no such number, or the note is no text.
         """
         if self.notes is not None:
-            self.notes.progress(value)
+            self.notes.progress(value, note)
 
     def checkpoint(self, value: dict[str, Any]) -> None:
         """Leaves behind from where another attempt can go on, which finds it in `checkpointed`.

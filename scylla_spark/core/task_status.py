@@ -43,6 +43,7 @@ class Attempt:
         heard_at: its last sign of life: its end, or while it runs what its dispatcher says; None: nobody says.
         lease_until: when its lease ends unless its worker gives another sign of life; None: not a lease, ended, or nobody says.
         deadline: when it is ended at the latest; None: it has ended, or nobody says.
+        progress_note: what it has said last in words of what it is at; None: nothing.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Attempt:
     heard_at: datetime | None = None
     lease_until: datetime | None = None
     deadline: datetime | None = None
+    progress_note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def attempt_of(fact: Fact) -> Attempt:
         fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
         _instant(fact.next_us or 0), fact.failure, work.isolation, read_links(work.outputs),
         work.worker, work.progress, _read(work.metrics), heard_at=_instant(fact.finished_us),
-        deadline=_instant(work.until_us) if runs else None,
+        deadline=_instant(work.until_us) if runs else None, progress_note=work.progress_note,
     )  # fmt: skip
 
 

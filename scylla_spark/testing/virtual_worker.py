@@ -65,7 +65,9 @@ class VirtualWorker:
     def sign(self, lease: Lease, **fields: str) -> None:
         """A lease goes on."""
         progress = float(fields["value"]) if "value" in fields else None
-        status = self._call("", signs=(Sign(lease.token, progress, fields.get("checkpoint")),)).statuses[0]
+        note = json.loads(fields["note"]) if "note" in fields else None
+        sign = Sign(lease.token, progress, fields.get("checkpoint"), note)
+        status = self._call("", signs=(sign,)).statuses[0]
         if status != "ok":
             lease.settle(status)
 

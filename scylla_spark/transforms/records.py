@@ -354,21 +354,25 @@ def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
         "error_stack": failure.stack if failure else None, "fact_offset": record.offset, "next_at": _instant(fact.next_us or 0),
         "work": _work(fact), "isolation": fact.work.isolation if fact.work is not None else None,
         "outputs": fact.work.outputs if fact.work is not None else None,
+        "progress_note": fact.work.progress_note if fact.work is not None else None,
     }  # fmt: skip
     texts = (
         *fact.key[1:],
         fact.result,
         *(failure or ()),
-        *((fact.work.checkpoint, fact.work.metrics, fact.work.outputs) if fact.work else ()),
+        *((fact.work.checkpoint, fact.work.metrics, fact.work.outputs, fact.work.progress_note) if fact.work else ()),
     )
     return _Row(cells, FIXED_BYTES + most_bytes(*texts), record)
 
 
+_OWN_COLUMNS: Final = ("isolation", "outputs", "progress_note")
+
+
 def _work(fact: Fact) -> dict[str, Any] | None:
-    """The column `work`; level of isolation and outputs have columns of their own, because structs of tables do not grow."""
+    """The column `work`; what came later has columns of its own, because structs of tables do not grow."""
     if fact.work is None:
         return None
-    return {name: value for name, value in fact.work._asdict().items() if name not in ("isolation", "outputs")}
+    return {name: value for name, value in fact.work._asdict().items() if name not in _OWN_COLUMNS}
 
 
 def _instant(us: int) -> datetime | None:

@@ -11,7 +11,13 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.clock import boot_us, from_us, now_us
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
+from scylla_spark.core.attempt_note import (
+    MAX_CHECKPOINT_BYTES,
+    MAX_METRICS_BYTES,
+    MAX_PROGRESS_NOTE_CHARS,
+    checked_progress,
+    checked_progress_note,
+)
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import CANCELLED, LOST, OK
 from scylla_spark.core.leased_lines import LeasedLine
@@ -91,6 +97,7 @@ class Lease:
         cancelled: is set when the task was cancelled: stop working on it.
         view: as the server told of it.
         lost: is set when the lease is not held any more, for whatever reason: somebody else may work on the task.
+        extended: is told for how many microseconds from now the handler may go on, when it has asked for longer than it had.
     """
 
     def __init__(self, view: dict[str, Any], reporter: Reporter) -> None:
@@ -110,7 +117,9 @@ class Lease:
         self.token: str = view["lease"]
         self.beat_ms: int = view["beat_every_ms"]
         self._lease_ms: int = view["expires_in_ms"]
-        self._ends_us = now_us() + view["max_ms"] * 1000
+        self._ends_us: int = now_us() + view["max_ms"] * 1000
+        self._stops_us: int = self._ends_us  # unless the handler has a time-out
+        self.extended: Callable[[int], object] | None = None
         self._kept_us = boot_us()
         self._reporter = reporter
         self._checkpoint: str | None = None
@@ -137,15 +146,21 @@ class Lease:
         """Whether its end was reported, recorded or not."""
         return self._reported
 
-    def progress(self, value: float) -> None:
-        """Says how far the work is, from 0 to 1; goes with the next heartbeat.
+    def progress(self, value: float, note: str | None = None) -> None:
+        """Says how far the work is; goes with the next heartbeat.
+
+        Args:
+            value: from 0 to 1.
+            note: in words, what it is at, see `TaskContext.progress`; default: what was said last.
 
         Raises:
-            ArgumentError: it is no such number.
+            ArgumentError: it is no such number, or the note is no text.
         """
-        if not 0 <= value <= 1:
-            raise ArgumentError(f"Progress {value!r} does not lie between 0 and 1.")
-        self._sign(value=json_text("progress", float(value), 100))
+        number = json_text("progress", checked_progress(value), 100)
+        self._sign(
+            value=number,
+            note=None if note is None else json_text("note", checked_progress_note(note), 6 * MAX_PROGRESS_NOTE_CHARS),
+        )
 
     def checkpoint(self, value: dict[str, Any]) -> None:
         """Leaves behind from where another attempt could go on; recorded once a second at most.
@@ -156,7 +171,7 @@ class Lease:
         Raises:
             ArgumentError: it is none.
         """
-        self._sign(checkpoint=_object("checkpoint", value, MAX_CHECKPOINT_BYTES))
+        self._sign(checkpoint=_object_text("checkpoint", value, MAX_CHECKPOINT_BYTES))
 
     def enqueue(
         self, handler: str | Callable[..., Any] | None, payload: Any, name: str | None, options: FollowUpOptions
@@ -215,9 +230,29 @@ class Lease:
             raise ArgumentError("The attempt is over.", hint="Tell lines before its end is reported.")
         self._reporter.lines(self, lines)
 
+    def begin(self, timeout_ms: int | None) -> datetime:
+        """A handler begins now; when it will be stopped, aware UTC.
+
+        Args:
+            timeout_ms: what its handler is given; None: as long as the lease can be kept.
+        """
+        if timeout_ms is not None:
+            self._stops_us = min(self._ends_us, now_us() + timeout_ms * 1000)
+        return from_us(self._stops_us)
+
     def extend(self, by_us: int) -> int:
-        """Until when it may go on, microseconds since the epoch: heartbeats keep it that long, and nothing longer."""
-        return int(self._ends_us)
+        """The attempt wants to go on for so long; until when it may, microseconds since the epoch.
+
+        Heartbeats keep the lease as long as they can without being asked, so it is the time-out of the handler that moves, and
+        never beyond the end of the lease.
+        """
+        now: int = now_us()
+        wanted_us = min(now + by_us, self._ends_us)
+        if wanted_us > self._stops_us:
+            self._stops_us = wanted_us
+            if self.extended is not None:
+                self.extended(wanted_us - now)
+        return self._stops_us
 
     # -- how it ends ------------------------------------------------------------------------------------------------------
 
@@ -389,8 +424,10 @@ class Lease:
 
 
 def _object(name: str, value: Any, most: int) -> str | None:
-    if value is None:
-        return None
+    return None if value is None else _object_text(name, value, most)
+
+
+def _object_text(name: str, value: Any, most: int) -> str:
     if not isinstance(value, dict):
         raise ArgumentError(f"{name} is a {type(value).__name__}.", hint="Pass a dict.")
     return json_text(name, value, most)

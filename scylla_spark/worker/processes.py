@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
@@ -21,9 +22,11 @@ from scylla_spark.worker import child
 from scylla_spark.worker.attempt_lines import AttemptLines
 from scylla_spark.worker.handlers import Source
 from scylla_spark.worker.lease import Lease, Output
+from scylla_spark.worker.report_memory import ReportMemory
 from scylla_spark.worker.run_lease import handler_of
 
 _LOOK_S: Final = 0.1
+_END_LOOK_S: Final = 0.005
 _GOODBYE_S: Final = 1.0
 _START_S: Final = 120.0
 _CANCEL_US: Final = 5_000_000  # what a handler may go on for whose lease is lost
@@ -46,6 +49,7 @@ class ChildPlace:
         self._wants_spans, self._wants_lines = wants_spans, wants_lines
         self._source = source
         self._handlers = handlers
+        self._memory = ReportMemory(_SPAWN)
         self._process: Any = None
         self._channel: Connection | None = None
         self._closed = False
@@ -63,7 +67,7 @@ class ChildPlace:
             ours, theirs = _SPAWN.Pipe()
             self._process = _SPAWN.Process(
                 target=child.main,
-                args=(theirs, os.getpid(), self._source),
+                args=(theirs, self._memory, os.getpid(), self._source),
                 kwargs={"wants_spans": self._wants_spans, "wants_lines": self._wants_lines},
                 name="worker-child",
                 daemon=True,
@@ -92,21 +96,35 @@ class ChildPlace:
                 return
             while (why := run.too_long()) is None:  # also while it says one thing after the other
                 said = self._said(_LOOK_S)
-                if said is not None and said[0] == child.DONE:
+                if said is not None and said[:2] == (child.DONE, lease.token):
                     return
                 if said is not None:
                     run.take(said)
             self._process.kill()
             run.fail(*why)
         except (EOFError, OSError):
-            if not self._closed:
-                run.fail(CHILD_DIED, f"The child process {self._exit()} while it ran this task.")
+            self._outlast(run, lease.token)
         except Exception:  # the child may be at work on it still: the next task gets another one
             self._end()
             self.open()
             raise
         self._end()
         self.open()
+
+    def _outlast(self, run: _Run, token: str) -> None:
+        """Waits for the end of a child that says nothing any more: it has died, or closed its descriptors and works on.
+
+        Its sentinel is a descriptor, too, so only the exit code tells which.
+        """
+        why = None
+        while self._process.exitcode is None and (why := run.too_long()) is None:
+            time.sleep(_END_LOOK_S)
+        if (report := self._memory.of(token)) is not None:
+            run.take((child.REPORT, token, report))
+        elif why is not None:
+            run.fail(*why)
+        elif not self._closed:
+            run.fail(CHILD_DIED, f"The child process {self._exit()} while it ran this task.")
 
     def close(self) -> None:
         """Ends the child, whatever it does."""
@@ -162,8 +180,9 @@ class _Run:
         self._lease = lease
         self._lines = AttemptLines(lease.tell_lines)
         self._channel = channel
-        self._timeout_ms = handler.info.timeout_ms if handler is not None else None
+        timeout_ms = handler.info.timeout_ms if handler is not None else None
         self._begun_us = boot_us()
+        self._until_us = None if timeout_ms is None else self._begun_us + timeout_ms * 1000
         self._lost_us: int | None = None
 
     def take(self, said: tuple[Any, ...]) -> None:
@@ -177,6 +196,8 @@ class _Run:
             self._lines.add(*what)
         elif kind == child.SIGN:
             self._lease.forward_sign(what[0])
+        elif kind == child.EXTEND and self._until_us is not None:
+            self._until_us = max(self._until_us, boot_us() + what[0])
         elif kind == child.REPORT:
             self._lines.end()  # what was written before the end stands before it
             self._lease.forward_report(what[0])
@@ -186,11 +207,13 @@ class _Run:
         now = boot_us()
         if self._lost_us is None and self._lease.lost.is_set():
             self._lost_us = now
-            self._channel.send((child.LOST, self._lease.token, self._lease.cancelled.is_set()))
+            with contextlib.suppress(OSError):  # it has closed its descriptors
+                self._channel.send((child.LOST, self._lease.token, self._lease.cancelled.is_set()))
         if self._lost_us is not None and now - self._lost_us > _CANCEL_US:
             return child.LOST, "Its lease was lost, and it went on."
-        if self._timeout_ms is not None and now - self._begun_us > self._timeout_ms * 1000:
-            return "timed_out", f"It had not ended after {self._timeout_ms / 1000:g} s and was killed."
+        if self._until_us is not None and now > self._until_us:
+            allowed_s = (self._until_us - self._begun_us) / 1e6
+            return "timed_out", f"It had not ended after {round(allowed_s, 1):g} s and was killed."
         return None
 
     def fail(self, code: str, why: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
 
-from scylla_spark.clock import from_us, now_us
+from scylla_spark.clock import now_us
 from scylla_spark.core.task import TaskContext
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_spans import Attempt, Spans
@@ -47,7 +47,11 @@ def work(
 
 
 def _called(handler: Handler, lease: Lease) -> Verdict:
-    return run(handler, lease.task, context_of(handler, lease), lease.tags)
+    process = os.getpid()
+    verdict = run(handler, lease.task, context_of(handler, lease), lease.tags)
+    if os.getpid() != process:
+        os._exit(0)  # the handler forked, and this is the copy: it has nothing to report, and takes no other task
+    return verdict
 
 
 def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:
@@ -62,14 +66,10 @@ def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:
 
 def context_of(handler: Handler, lease: Lease) -> TaskContext:
     """The context of an attempt that begins now."""
-    told, timeout_ms = lease.context, handler.info.timeout_ms
-    deadline = told.deadline
-    if timeout_ms is not None:
-        deadline = min(deadline, from_us(now_us()) + timedelta(milliseconds=timeout_ms))
     return TaskContext(
-        told.attempt,
-        told.epoch,
-        deadline,
+        lease.attempt,
+        lease.epoch,
+        lease.begin(handler.info.timeout_ms),
         lease.checkpointed,
         lease,
         lease.lost,

@@ -12,6 +12,7 @@ import pytest
 from tests.acceptance.http_api import Wire, children
 from tests.acceptance.place import PATIENCE, ROOT
 from tests.acceptance.test_workers import PROGRAM, pull_queue, succeeded
+from tests.support.missing_package import absent
 
 pytestmark = pytest.mark.acceptance
 TASKS = 200
@@ -51,7 +52,7 @@ def needs(program):
     """Where a program is that CI installs."""
     found = shutil.which(program)
     if found is None:
-        pytest.skip(f"{program} is not installed here")
+        absent(f"{program} is not installed here")
     return found
 
 

@@ -52,7 +52,11 @@ def site(tmp_path, dispatcher):
     append(path, TASKS, [task(KEY, 1), task(KEY._replace(uniqueness_key="done"), 2)])
     append(path, ATTEMPTS, [fact(KEY, 1, "started", 1, work=NOTE._asdict())])
     ended = NOTE._replace(progress=1.0, metrics='{"rows": 7}')
-    append(path, COMPLETIONS, [fact(KEY._replace(uniqueness_key="done"), 1, "succeeded", 2, work=ended._asdict())])
+    append(
+        path,
+        COMPLETIONS,
+        [fact(KEY._replace(uniqueness_key="done"), 1, "succeeded", 2, work=ended._asdict(), progress_note="the end")],
+    )
     site = Site(str(tmp_path))
     site.connection.owner_address = lambda partition: dispatcher[0]
     return site
@@ -69,11 +73,12 @@ def test_a_lease_tells_who_has_it_how_far_it_is_and_until_when():
     key = world.put()
     (lease,) = world.leases(world.once(worker="w"))
     world.now += 5 * SECOND
-    assert world.sign(lease.token, worker="w", progress=0.5) == "ok"
+    assert world.sign(lease.token, worker="w", progress=0.5, progress_note="page 3") == "ok"
     heard = world.now
     world.now += 3 * SECOND
     found = told(world, key)
     assert (found["known"], found["attempt"], found["worker"], found["progress"]) == (True, 1, "w", 0.5)
+    assert found["progress_note"] == "page 3"
     assert (found["heard_at"], found["lease_until"]) == (iso(heard), iso(heard + 30 * SECOND))
     assert found["deadline"] > found["lease_until"]
 
@@ -95,19 +100,22 @@ def test_a_task_nobody_holds_has_no_attempt_under_way():
 
 def test_an_attempt_under_way_is_shown_by_the_word_of_its_dispatcher(client, dispatcher):
     dispatcher[1].update(
-        known=True, attempt=1, worker="w", progress=0.5, heard_at=iso(at(10, 5)), lease_until=iso(at(10, 6)), deadline=iso(at(11))
+        known=True, attempt=1, worker="w", progress=0.5, progress_note="page\n 3",
+        heard_at=iso(at(10, 5)), lease_until=iso(at(10, 6)), deadline=iso(at(11))
     )  # fmt: skip
     found = client.get(f"/v1/tasks/{id_of(KEY)}").json()
     (attempt,) = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
     assert found["last_attempt"] == attempt
     assert (attempt["worker"], attempt["progress"], attempt["heard_at"]) == ("w", 0.5, iso(at(10, 5)))
+    assert attempt["progress_note"] == "page 3"
     assert (attempt["lease_until"], attempt["deadline"]) == (iso(at(10, 6)), iso(at(11)))
     shown = _attempt(
         told_by_owner([attempt_of(Fact(KEY, 1, "started", at(10), work=NOTE))], KEY, lambda: dispatcher[0])[0]
     )
     assert (shown["worker"], shown["progress"], shown["lease_until"]) == ("w", 0.5, iso(at(10, 6)))
+    assert shown["progress_note"] == "page 3"
     page = seen(client.get(f"/ui/tasks/{id_of(KEY)}"))
-    assert "w 50 % heard of" in page
+    assert "w 50 % page 3 heard of" in page
 
 
 @pytest.mark.parametrize(
@@ -115,14 +123,22 @@ def test_an_attempt_under_way_is_shown_by_the_word_of_its_dispatcher(client, dis
     [
         {},
         {"known": True, "attempt": 2, "worker": "x", "progress": 0.9},
-        {"known": True, "attempt": 1, "worker": 7, "progress": 9, "heard_at": "soon", "lease_until": 5},
+        {
+            "known": True,
+            "attempt": 1,
+            "worker": 7,
+            "progress": 9,
+            "progress_note": 8,
+            "heard_at": "soon",
+            "lease_until": 5,
+        },
     ],
 )
 def test_what_is_no_word_on_this_attempt_changes_nothing(client, dispatcher, said):
     dispatcher[1].update(said)
     (attempt,) = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
     assert (attempt["worker"], attempt["progress"], attempt["deadline"]) == ("w", 0.25, iso(at(11)))
-    assert (attempt["heard_at"], attempt["lease_until"]) == (None, None)
+    assert (attempt["heard_at"], attempt["lease_until"], attempt["progress_note"]) == (None, None, None)
 
 
 def test_a_dispatcher_that_is_gone_is_done_without(client, site):
@@ -136,6 +152,7 @@ def test_an_ended_attempt_keeps_who_had_it_and_what_it_measured(client, site):
     found = client.get(f"/v1/tasks/{id_of(key)}").json()["last_attempt"]
     assert (found["worker"], found["progress"], found["metrics"]) == ("w", 1.0, {"rows": 7})
     assert (found["heard_at"], found["lease_until"], found["deadline"]) == (found["finished_at"], None, None)
+    assert found["progress_note"] == "the end"
 
 
 def test_metrics_that_are_no_json_are_shown_as_none():

@@ -178,6 +178,8 @@ notes = st.builds(
     st.none() | st.sampled_from(['{"row":1}', '"' + "\x01" * 60_000 + '"']),
     st.none() | st.sampled_from(["{}", '{"é":1}']),
     st.none() | st.sampled_from(["process", "sandbox"]),
+    st.none() | st.sampled_from(['[{"name":"é"}]']),
+    st.none() | st.sampled_from(["page 3 of 7", "é😀" * 100]),
 )
 ends = st.builds(
     Fact,
@@ -216,6 +218,8 @@ wild_notes = st.builds(
     wild_numbers,
     wild_numbers,
     st.floats(),
+    wild_text,
+    wild_text,
     wild_text,
     wild_text,
     wild_text,

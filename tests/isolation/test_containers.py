@@ -104,9 +104,9 @@ def test_a_payload_that_does_not_fit_and_an_image_that_is_not_allowed_start_noth
 
 
 def test_it_tells_how_far_it_is_and_from_where_another_attempt_could_go_on(begun):
-    script = "echo 0.25 > /out/.progress; echo '{\"row\": 7}' > /out/.checkpoint; sleep 60"
+    script = "echo 0.25 page 3 > /out/.progress; echo '{\"row\": 7}' > /out/.checkpoint; sleep 60"
     attempt = begun(shell(script), timeout_ms=5_000)
-    first = {"value": 0.25}, {"checkpoint": {"row": 7}}
+    first = {"value": 0.25, "note": "page 3"}, {"checkpoint": {"row": 7}}
     eventually(lambda: all(sign in attempt.noted.signs for sign in first), 20, "both, while it runs")
     assert attempt.ended()["error"]["code"] == "timed_out"
     last = begun(shell("echo 0.75 > /out/.progress; echo '{\"row\": 8}' > /out/.checkpoint; exit 75"))

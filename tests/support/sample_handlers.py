@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -78,7 +79,7 @@ def leave_files(task: Task, ctx: TaskContext) -> str:
 def go_on(task: Task, ctx: TaskContext) -> object:
     """Says how far it is, leaves something behind, and ends as the payload says."""
     ctx.progress(0.25)
-    ctx.progress(0.5)
+    ctx.progress(0.5, "half\n of\u202e it\ud800")
     ctx.checkpoint({"row": 7, "text": "ü"})
     if task.payload == "exit":
         os._exit(3)
@@ -157,8 +158,9 @@ def asked_to_end(task: Task, ctx: TaskContext) -> None:
 def bad_notes(task: Task, ctx: TaskContext) -> list[str]:
     """What it is told of notes that cannot be."""
     found = []
-    for say, what in ((ctx.progress, 1.5), (ctx.progress, float("nan")), (ctx.progress, "x"), (ctx.checkpoint, [1]),
-                      (ctx.checkpoint, {"a": object()}), (ctx.checkpoint, {"a": "x" * 70_000})):  # fmt: skip
+    progress = ((ctx.progress, 1.5), (ctx.progress, float("nan")), (ctx.progress, "x"), (partial(ctx.progress, 0.5), 7))
+    checkpoints = ([1], {"a": object()}, {"a": "x" * 70_000})
+    for say, what in (*progress, *((ctx.checkpoint, one) for one in checkpoints)):
         try:
             say(what)
         except ArgumentError as error:
@@ -284,6 +286,30 @@ def fork(task: Task) -> str:
 @handler("close_all")
 def close_all(task: Task) -> None:
     os.closerange(3, 1000)
+
+
+@handler("close_and_open")
+def close_and_open(task: Task, ctx: TaskContext) -> None:
+    """Closes all descriptors, opens files in their place, goes on saying how far it is, and returns."""
+    os.closerange(3, 1000)
+    for number in range(30):
+        os.open(Path(task.payload) / str(number), os.O_CREAT | os.O_RDWR)
+    ctx.progress(0.5)
+    print("said")
+    time.sleep(0.1)
+
+
+@handler("extends_briefly", timeout="700ms")
+def extends_briefly(task: Task, ctx: TaskContext) -> list[bool]:
+    """Asks for more time than its time-out gives it, for less, and for more than anybody gives; sleeps beyond its time-out."""
+    longer, shorter, longest = ctx.extend("5s"), ctx.extend("1ms"), ctx.extend("9d")
+    time.sleep(1.2)
+    return [longer > ctx.deadline, shorter == longer, longest - ctx.deadline < timedelta(hours=1)]
+
+
+@handler("hangs_briefly", timeout="700ms")
+def hangs_briefly(task: Task) -> None:
+    time.sleep(300)
 
 
 @handler("mark_and_sleep")

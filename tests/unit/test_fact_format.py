@@ -82,6 +82,18 @@ def test_what_newer_versions_wrote_is_read(version):
     assert decode(frozen) == decode(value) == OutcomeRecord(Fence(3, "0198c0de-aaaa"), "facts", facts)
 
 
+def test_words_on_progress_are_a_field_that_only_notes_with_words_have_and_older_readers_leave_out():
+    facts = [
+        Fact(KEY, 1, "started", T, work=WorkNote(progress=0.5, progress_note=words))
+        for words in (None, "page 3", "a\n" * 500)
+    ]
+    (value,) = encode_facts(FENCE, facts)
+    notes = json.loads(value)["facts"]["work"]
+    assert [one.get("progress_note", ...) for one in notes] == [..., "page 3", "a " * 99 + "a…"]
+    assert [one.work.progress_note for one in decode(value).facts] == [None, "page 3", "a " * 99 + "a…"]
+    assert json.loads(value)["v"] == 2, "readers of that version ignore fields that they do not know"
+
+
 def test_what_is_written_reads_back_as_it_was():
     (value,) = encode_facts(FENCE, frozen_facts())
     assert decode(value) == OutcomeRecord(FENCE, "facts", frozen_facts())

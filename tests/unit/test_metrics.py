@@ -10,7 +10,7 @@ from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation
 from scylla_spark.io.host.http_get import fetch
 from scylla_spark.services.dispatch import describe
 from scylla_spark.services.dispatch.describe import describe_due
-from scylla_spark.services.dispatch.metrics import MOST_VALUES, DispatchMetrics
+from scylla_spark.services.dispatch.metrics import MOST_TAGS, MOST_VALUES, DispatchMetrics
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.metrics_server import MetricsServer
 from tests.support.engine_harness import SECOND, Harness
@@ -19,9 +19,11 @@ from tests.support.worker_harness import PullWorld
 PLANNED = 1_000_000
 
 
-def run(number, payload="{}", handler="h", queue="q"):
+def run(number, payload="{}", handler="h", queue="q", tags=()):
     key = TaskKey(PLANNED, "a", "u")
-    return SimpleNamespace(invocation=Invocation(number, key, 1, 1, handler, queue, payload, 0, PLANNED, 5000))
+    return SimpleNamespace(
+        invocation=Invocation(number, key, 1, 1, handler, queue, payload, 0, PLANNED, 5000, tags=tags)
+    )
 
 
 def samples(measures):
@@ -68,6 +70,52 @@ def test_sends_are_measured():
     measures = DispatchMetrics()
     measures.persisted(1_500)
     assert samples(measures)['scyllaspark_fact_send_seconds_bucket{le="0.002"}'] == "1.0"
+
+
+def tagged(told):
+    """Tag and outcome → attempts, and tag → starts."""
+    text = 'scyllaspark_tagged_attempts_total{outcome="succeeded",tag="'
+    starts = 'scyllaspark_tagged_start_delay_seconds_count{tag="'
+    return [
+        {name[len(begin) : -2]: value for name, value in told.items() if name.startswith(begin)}
+        for begin in (text, starts)
+    ]
+
+
+def test_attempts_are_counted_by_tags_that_are_listed_once_for_each_and_by_no_other():
+    measures = DispatchMetrics(tags=["billing", "team:*"])
+    tags = {1: ("billing", "team:a", "team:b"), 2: ("team:a", "eu"), 3: ("bill", "billing2", "tea"), 4: ()}
+    measures.finished([ended(n, 0, 0) for n in tags], {n: run(n, tags=one) for n, one in tags.items()})
+    measures.finished([ended(5, 0, 0, TIMED_OUT)], {5: run(5, tags=("team:b",))})
+    told = samples(measures)
+    assert tagged(told)[0] == {"billing": "1.0", "team:a": "2.0", "team:b": "1.0"}
+    assert tagged(told)[1] == {"billing": "1.0", "team:a": "2.0", "team:b": "2.0"}
+    assert told['scyllaspark_tagged_attempts_total{outcome="timed_out",tag="team:b"}'] == "1.0"
+
+
+def test_tags_from_data_cost_a_bounded_number_of_series_and_take_no_place_of_those_listed_whole():
+    whole = [f"whole:{n}" for n in range(49)]
+    measures = DispatchMetrics(tags=["*", *whole])
+    for number in range(3 * MOST_TAGS):
+        measures.finished([ended(number, 0, 0)], {number: run(number, tags=(f"t{number}", f"u{number}"))})
+    measures.finished([ended(1, 0, 0)], {1: run(1, tags=tuple(whole))})
+    for found in tagged(samples(measures)):
+        assert len(found) == MOST_TAGS + 1 + len(whole)
+        assert {found[one] for one in whole} == {"1.0"}
+        assert float(found["other"]) == 3 * MOST_TAGS - MOST_TAGS / 2, "once for both tags of an attempt"
+    assert len(measures._tags._matched) == MOST_TAGS
+
+
+def test_without_a_list_of_tags_nothing_is_counted_by_them():
+    measures = DispatchMetrics()
+    measures.finished([ended(1, 0, 0)], {1: run(1, tags=("billing",))})
+    assert not any("tag" in name for name in samples(measures))
+
+
+@pytest.mark.parametrize("wrong", [[""], [" billing"], ["a\n*"], ["x" * 65], ["a"] * 51])
+def test_what_can_be_no_tag_is_no_setting(wrong):
+    with pytest.raises(ValueError, match="tags"):
+        Metrics(tags=wrong)
 
 
 def counts(told, label):

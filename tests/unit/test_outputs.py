@@ -217,7 +217,7 @@ def test_a_pool_keeps_the_last_link_of_each_name_and_hands_it_on_once():
         heard.take([OUTPUT, 1, *link], {1})
         heard.take([OUTPUT, 2, *link], {1})
     assert set(heard.take_news()) == {1}
-    heard.take(["note", 1, 0.5, None], {1})
+    heard.take(["note", 1, 0.5, None, None], {1})
     report = heard.with_report(Report(1, ()))
     assert report.work.progress == 0.5
     assert read_links(report.work.outputs) == (LINK._replace(bytes=9), LINK._replace(name="b"))

@@ -13,6 +13,7 @@ from scylla_spark.core.records.command import Command, Rules, WireRetry, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure
+from scylla_spark.io.delta.rows import fact
 from scylla_spark.schemas import TASKS
 from scylla_spark.transforms import bounded_arrow, records
 
@@ -198,6 +199,18 @@ def test_the_level_of_isolation_is_a_column_of_its_own_and_no_part_of_what_was_t
         (row,) = found[kind]
         assert (row["isolation"], row["work"]["progress"]) == ("sandbox", 0.5)
         assert "isolation" not in row["work"]
+
+
+def test_what_an_attempt_says_in_words_is_a_column_of_its_own_that_readers_of_older_tables_do_without():
+    note = WorkNote(progress=0.5, progress_note="page 3 of 7")
+    end = Fact(KEY, 1, "succeeded", NOW, NOW, work=note)
+    (row,) = facts_judged([encode_fence(FENCE, "", NOW), group(end)])[records.COMPLETION]
+    assert (row["progress_note"], row["work"]["progress"]) == ("page 3 of 7", 0.5)
+    assert "progress_note" not in row["work"]
+    read = fact(row | {"scheduled_time": KEY.time_us})
+    assert read.work == note
+    older = {name: value for name, value in row.items() if name != "progress_note"}
+    assert fact(older | {"scheduled_time": KEY.time_us}).work == WorkNote(progress=0.5)
 
 
 def test_a_record_of_outcomes_that_cannot_be_read_is_rejected_and_the_rest_goes_on():

@@ -125,10 +125,10 @@ def test_reader_refuses_a_length_before_its_bytes_are_there():
 @pytest.mark.parametrize(
     "record",
     [
-        ["note"], ["note", 1, 0.5], ["note", "1", 0.5, None], ["note", 0, 0.5, None], ["note", 1, 2, None],
-        ["note", 1, "x", None], ["note", 1, float("nan"), None], ["note", 1, True, None], ["note", 1, None, 7],
-        ["note", 1, None, "[]"], ["note", 1, None, "{"], ["note", 1, None, "{" + " " * 70_000 + "}"],
-        ["note", 1, None, '{"a":' * 3_000], ["note", 1, None, '{"a":NaN}'],
+        ["note"], ["note", 1, 0.5, None], ["note", "1", 0.5, None, None], ["note", 0, 0.5, None, None], ["note", 1, 2, None, None],
+        ["note", 1, "x", None, None], ["note", 1, float("nan"), None, None], ["note", 1, True, None, None], ["note", 1, None, 7, None],
+        ["note", 1, None, "[]", None], ["note", 1, None, "{", None], ["note", 1, None, "{" + " " * 70_000 + "}", None],
+        ["note", 1, None, '{"a":' * 3_000, None], ["note", 1, None, '{"a":NaN}', None], ["note", 1, 0.5, None, 7],
     ],
 )  # fmt: skip
 def test_note_that_no_child_of_ours_sends_is_refused(record):
@@ -138,7 +138,8 @@ def test_note_that_no_child_of_ours_sends_is_refused(record):
 
 
 def test_note_is_read():
-    assert read_note(["note", 3, 1, '{"a":1}']) == (3, WorkNote(progress=1.0, checkpoint='{"a":1}'))
+    assert read_note(["note", 3, 1, '{"a":1}', None]) == (3, WorkNote(progress=1.0, checkpoint='{"a":1}'))
+    assert read_note(["note", 3, 1, None, "a\x1b b" + "c" * 300])[1].progress_note == "a b" + "c" * 196 + "…"
 
 
 @pytest.mark.parametrize("record", [["extend"], ["extend", 1], ["extend", 0, 5], ["extend", "1", 5], ["extend", 1, -1], ["extend", 1, 1.5],

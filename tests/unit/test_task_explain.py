@@ -1,11 +1,15 @@
-"""What clients say of a task that its dispatcher does not hold."""
+"""What clients say of a task by its facts, whether its dispatcher holds it or not."""
+
+from dataclasses import replace
 
 import pytest
 
 from scylla_spark.client.tasks import explain
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task_state import READY
-from scylla_spark.core.task_status import TaskStatus
+from scylla_spark.core.task_status import TaskStatus, attempt_of
 
 STATUS = TaskStatus(
     TaskKey(1_700_000_000_000_000, "a", "u"), READY, "h", "default", 0, {}, None, 0, None, cancel_requested=False
@@ -29,3 +33,16 @@ def test_a_dispatcher_that_says_nothing_sensible_leaves_the_general_answer(monke
     general = "It is due. Its dispatcher loads it when it comes within the look-ahead."
     told = {"known": False, "why": why, "conditions": [LATE | {"met": "no"}]}
     assert explained(monkeypatch, told) == (general, ["its dispatcher has loaded it"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "worker", "said"),
+    [("started", None, " It said last: 40 %, page 3."), ("started", "w", ""), ("failed", None, "")],
+)
+def test_how_far_a_handler_under_way_is_stands_behind_what_its_dispatcher_says(monkeypatch, outcome, worker, said):
+    note = WorkNote(worker=worker, progress=0.4, progress_note="page 3")
+    status = replace(STATUS, attempt_details=(attempt_of(Fact(STATUS.key, 1, outcome, work=note)),))
+    monkeypatch.setattr(
+        explain, "ask", lambda *_, **__: {"known": True, "state": "running", "why": "It is running, attempt 1."}
+    )
+    assert explain.explain(status, "http://127.0.0.1:1")["why"] == f"It is running, attempt 1.{said}"

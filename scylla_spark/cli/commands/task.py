@@ -44,7 +44,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 _TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
 _ATTEMPT_TIMES = ("planned_at", "started_at", "finished_at", "next_at", "heard_at", "lease_until", "deadline")
-_TOLD_OF_SOME = ("isolation", "worker", "progress", "heard_at", "lease_until", "deadline", "metrics")
+_TOLD_OF_SOME = ("isolation", "worker", "progress", "progress_note", "heard_at", "lease_until", "deadline", "metrics")
 _COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "handler", "attempts")
 _BULK = 10_000
 
@@ -412,7 +412,8 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "error": f"{error.kind}: {error.message}" if error else None,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
         "error_stack": error.stack if error else None, "isolation": attempt.isolation,
-        "worker": attempt.worker, "progress": attempt.progress, "metrics": attempt.metrics,
+        "worker": attempt.worker, "progress": attempt.progress, "progress_note": attempt.progress_note,
+        "metrics": attempt.metrics,
         "heard_at": _us(attempt.heard_at) if attempt.finished_at is None else None,
         "lease_until": _us(attempt.lease_until), "deadline": _us(attempt.deadline),
     }  # fmt: skip

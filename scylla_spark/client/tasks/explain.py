@@ -9,7 +9,9 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from scylla_spark.clock import iso, to_us
+from scylla_spark.core.attempt_note import how_far
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import STARTED
 from scylla_spark.core.task_state import READY, RETRY_WAIT, RUNNING, SCHEDULED
 from scylla_spark.core.task_status import TaskStatus
 from scylla_spark.errors import ArgumentError, UnreachableError
@@ -41,8 +43,22 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
     asked = ask(address, "explain", scheduled_time=iso(time_us), ordering_id=ordering_id, uniqueness_key=uniqueness_key)
     if asked is not None and asked.get("known") is True:
         told = {name: asked[name] for name, kind in _TOLD.items() if type(asked.get(name)) is kind}
+        if isinstance(told.get("why"), str):
+            told["why"] += _how_far(status)
         return answer | told | {"source": f"the dispatcher at {address}", "conditions": _told_conditions(asked)}
-    return answer | {"why": _why(status, address, asked), "conditions": _known_conditions(status, address, asked)}
+    return answer | {
+        "why": _why(status, address, asked) + _how_far(status),
+        "conditions": _known_conditions(status, address, asked),
+    }
+
+
+def _how_far(status: TaskStatus) -> str:
+    """What a handler under way has said of its work, as a sentence; of what a worker leased its dispatcher tells."""
+    last = status.attempt_details[-1] if status.attempt_details else None
+    if last is None or last.outcome != STARTED or last.worker is not None:
+        return ""
+    told = how_far(last.progress, last.progress_note)
+    return f" It said last: {told}." if told else ""
 
 
 def ask(address: str, path: str, *, timeout_s: float = _TIMEOUT_S, **query: str) -> dict[str, Any] | None:

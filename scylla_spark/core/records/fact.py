@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from scylla_spark import failpoint
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote, fitted_progress_note
 from scylla_spark.core.bounded_text import clean, cut
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import MAX_OUTPUTS_BYTES
@@ -249,7 +249,13 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
 def _note_chars(work: WorkNote | None) -> int:
     if work is None:
         return 0
-    return 200 + len(work.checkpoint or "") + len(work.metrics or "") + len(work.outputs or "")
+    return (
+        200
+        + len(work.checkpoint or "")
+        + len(work.metrics or "")
+        + len(work.outputs or "")
+        + len(work.progress_note or "")
+    )
 
 
 def _records(fence: Fence, facts: list[Fact]) -> Iterator[bytes]:
@@ -276,15 +282,24 @@ def _dump(fence: Fence, facts: list[Fact]) -> bytes:
             columns[name] = [min(max(number, 0), most) for number in columns[name]]
     if "next_us" in columns:
         columns["next_us"] = [at if at is None else min(max(at, 0), LATEST_US - 1) for at in columns["next_us"]]
-    for name in ("failure", "work"):
-        if name in columns:
-            columns[name] = [each and each._asdict() for each in columns[name]]
+    if "failure" in columns:
+        columns["failure"] = [each and each._asdict() for each in columns["failure"]]
+    if "work" in columns:
+        columns["work"] = [each and _note_fields(each) for each in columns["work"]]
     for name in ("queue", "handler"):
         if any(each is not None and not is_name(each) for each in set(columns.get(name, ()))):
             columns[name] = [each if is_name(each) else None for each in columns[name]]
     if "tags" in columns:
         columns["tags"] = [each and [tag for tag in each if is_tag(tag)][:MOST_TAGS] for each in columns["tags"]]
     return to_json(_envelope(fence, FACTS, _version_for(columns["outcome"])) | {"facts": columns})
+
+
+def _note_fields(work: WorkNote) -> dict[str, Any]:
+    """The fields of a note; what came to the format later is left out where it says nothing."""
+    fields = work._asdict()
+    if work.progress_note is None:
+        del fields["progress_note"]
+    return fields
 
 
 def _version_for(outcomes: Sequence[str]) -> int:
@@ -324,6 +339,7 @@ def _fitted_note(work: WorkNote | None) -> WorkNote | None:
         _bounded_text(work.metrics, MAX_METRICS_BYTES),
         clean(work.isolation)[: fact_fields.MAX_ISOLATION_CHARS] if work.isolation else None,
         _bounded_text(work.outputs, MAX_OUTPUTS_BYTES),
+        fitted_progress_note(work.progress_note) or None if work.progress_note else None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Required
 from pydantic import ConfigDict, FailFast, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
+from scylla_spark.core.attempt_note import MAX_PROGRESS_NOTE_CHARS
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 
@@ -67,6 +68,7 @@ class _Work(TypedDict, total=False):
     metrics: str | None
     isolation: Annotated[str, Field(min_length=1, max_length=MAX_ISOLATION_CHARS)] | None
     outputs: str | None
+    progress_note: Annotated[str, Field(min_length=1, max_length=MAX_PROGRESS_NOTE_CHARS)] | None
 
 
 @with_config(_STRICT)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, checked_progress, checked_progress_note
 from scylla_spark.core.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FollowUpOptions
 from scylla_spark.core.trace_context import current_traceparent
-from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import follow_ups
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.framing import pack
@@ -90,16 +90,16 @@ class CallNotes:
         self._send = send
         self._lock = threading.Lock()
         self._untold: float | None = None
+        self._untold_note: str | None = None
         self._told_us = 0
         self._over = False
 
-    def progress(self, value: float) -> None:
+    def progress(self, value: float, note: str | None = None) -> None:
         """See `TaskContext.progress`."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise ArgumentError(f"Progress {shown(value)} is no number from 0 to 1.", hint="Pass 0.4 for 40 %.")
-        now = boot_us()
+        progress, words, now = checked_progress(value), None if note is None else checked_progress_note(note), boot_us()
         with self._lock:
-            self._untold = float(value)
+            self._untold = progress
+            self._untold_note = self._untold_note if words is None else words
             if now - self._told_us >= _EVERY_US:
                 self._told_us = now
                 self._tell(None)
@@ -180,8 +180,9 @@ class CallNotes:
 
     def _tell(self, checkpoint: str | None) -> None:
         if not self._over:
-            progress, self._untold = self._untold, None
-            self._send(pack(_encode([[NOTE, self._number, progress, checkpoint]]).encode()))
+            progress, note = self._untold, self._untold_note
+            self._untold = self._untold_note = None
+            self._send(pack(_encode([[NOTE, self._number, progress, checkpoint, note]]).encode()))
 
 
 def _object_text(value: object) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.task import Invocation
 
 RETURNED: Final = "returned"  # the outcome of a call that a child hands back unrun
-NOTE: Final = "note"  # begins what a call says of its work while it runs: [NOTE, number, progress, checkpoint]
+NOTE: Final = "note"  # begins what a call says of its work while it runs: [NOTE, number, progress, checkpoint, words]
 FOLLOW_UP: Final = "follow_up"  # begins what a call asks to be sent: [FOLLOW_UP, number, *FollowUp]
 OUTPUT: Final = "output"  # begins what a call says of a file that it has stored: [OUTPUT, number, *OutputLink]
 EXTEND: Final = "extend"  # begins what a call says that needs longer: [EXTEND, number, milliseconds from its start]

@@ -53,6 +53,7 @@ class Heard:
         self._notes[number] = before._replace(
             progress=before.progress if note.progress is None else note.progress,
             checkpoint=before.checkpoint if note.checkpoint is None else note.checkpoint,
+            progress_note=before.progress_note if note.progress_note is None else note.progress_note or None,
         )
         self.news.add(number)
 

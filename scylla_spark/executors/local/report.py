@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, fitted_progress_note
 from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
 from scylla_spark.core.output import OutputLink, read_link
 from scylla_spark.core.storable_instants import LATEST_US
@@ -179,16 +179,21 @@ def read_note(record: list[Any]) -> tuple[int, WorkNote]:
     Raises:
         ProtocolError: it is not of the form that our children send.
     """
-    if len(record) != 4:
-        raise ProtocolError("a note that is no list of 4 fields")
-    _, number, progress, checkpoint = record
+    if len(record) != 5:
+        raise ProtocolError("a note that is no list of 5 fields")
+    _, number, progress, checkpoint, words = record
     if type(number) is not int or not 1 <= number <= _MAX_US:
         raise ProtocolError("a call number that is no number from 1")
     if progress is not None and not (type(progress) in (int, float) and 0 <= progress <= 1):
         raise ProtocolError("a progress that is no number from 0 to 1")
     if checkpoint is not None and not (type(checkpoint) is str and _is_checkpoint(checkpoint)):
         raise ProtocolError("a checkpoint that is no JSON object of 64 KiB")
-    return number, WorkNote(progress=None if progress is None else float(progress), checkpoint=checkpoint)
+    if words is not None and type(words) is not str:
+        raise ProtocolError("a note of progress that is no text")
+    return number, WorkNote(
+        progress=None if progress is None else float(progress), checkpoint=checkpoint,
+        progress_note=None if words is None else fitted_progress_note(words),
+    )  # fmt: skip
 
 
 def _is_checkpoint(text: str) -> bool:

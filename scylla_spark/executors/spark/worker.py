@@ -35,7 +35,7 @@ INPUT: Final = (
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
     "kind string, message string, stack string, after_ms bigint, "
-    "progress double, checkpoint string, follow_ups string, outputs string, "
+    "progress double, checkpoint string, follow_ups string, outputs string, progress_note string, "
     "lines string"
 )
 _LAST_ERROR: Final = Invocation._fields.index("last_error")  # a place among fields; two columns
@@ -185,7 +185,12 @@ def to_table(chunk: Sequence[Invocation]) -> Any:
 def outcome(row: Any) -> Outcome:
     """An outcome from a row (any mapping) of the columns `OUTPUT`."""
     failure = None if row["kind"] is None else Failure(row["kind"], row["message"], row["stack"])
-    note = WorkNote(progress=row["progress"], checkpoint=row["checkpoint"], outputs=row["outputs"])
+    note = WorkNote(
+        progress=row["progress"],
+        checkpoint=row["checkpoint"],
+        outputs=row["outputs"],
+        progress_note=row["progress_note"],
+    )
     return Outcome(
         row["id"],
         row["outcome"],
@@ -234,6 +239,7 @@ def _rows(outcomes: Sequence[Outcome], lines: str | None = None) -> Any:
                 note.checkpoint,
                 fast_json.dump(item.follow_ups).decode() if item.follow_ups else None,
                 note.outputs,
+                note.progress_note,
                 lines if number == 0 else None,
             )
         )

@@ -120,9 +120,10 @@ def fact(row: Mapping[str, Any]) -> Fact:
         if row["error_class"]
         else None
     )
-    work, level, outputs = work_note(row.get("work")), row.get("isolation"), row.get("outputs")
-    if level is not None or outputs is not None:
-        work = (work or WorkNote())._replace(isolation=level, outputs=outputs)
+    work = work_note(row.get("work"))
+    level, outputs, words = row.get("isolation"), row.get("outputs"), row.get("progress_note")
+    if level is not None or outputs is not None or words is not None:
+        work = (work or WorkNote())._replace(isolation=level, outputs=outputs, progress_note=words)
     return Fact(
         TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,

@@ -50,6 +50,7 @@ from scylla_spark.services.dispatch.lease_desk import Desk
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
+from scylla_spark.services.dispatch.note_redaction import NoteRedaction
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
@@ -115,8 +116,9 @@ class Dispatcher:
         self.executors = dict(executors)
         self.handlers: dict[str, HandlerInfo] = {}
         self.mailbox = Mailbox()
-        self.measures = DispatchMetrics(settings.metrics.payload_labels)
+        self.measures = DispatchMetrics(settings.metrics.payload_labels, settings.metrics.tags)
         self.failure: BaseException | None = None
+        self.notes = NoteRedaction()  # before `start`: is told of the secrets
         self.log_keeper: LogKeeper | None = None  # before `start`: takes what handlers print and log
         self.queues = QueuesInForce(start_definitions(settings.queues))
         self._policies = HandlerPolicies(settings, self.queues)
@@ -131,7 +133,7 @@ class Dispatcher:
         )
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
-        self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us, self._leased_lines)
+        self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us, self._leased_lines, self.notes)
         self._ticker: Ticker | None = None
         self._producer: Any = None
         self._together: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
@@ -330,7 +332,7 @@ class Dispatcher:
         began: dict[int, int] = {}
         for executor in list(self.executors.values()):
             if said := executor.notes():
-                notes |= said
+                notes |= {number: self.notes.note(note) for number, note in said.items()}
                 began |= executor.running()
         self.engine.noted(notes, began, now)
 
@@ -517,6 +519,7 @@ class Dispatcher:
 
     def finished(self, outcomes: Sequence[Outcome]) -> None:
         """What executors report."""
+        outcomes = self.notes.outcomes(outcomes)
 
         def report(now: int) -> None:
             self.measures.finished(outcomes, self.engine.runs)

@@ -48,6 +48,7 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.note_redaction import NoteRedaction
 
 log = structlog.get_logger("desk")
 
@@ -68,6 +69,7 @@ class Desk:
         engine: that answers.
         certain_until_us: boot clock until which the partitions are certainly ours.
         lines: takes what leased attempts write, in the engine's thread; None: nobody does.
+        notes: takes secrets out of what workers say of their progress.
 
     Attributes:
         address: host and port, once it has started.
@@ -75,9 +77,10 @@ class Desk:
 
     def __init__(
         self, settings: Settings, mailbox: Mailbox, engine: Engine, certain_until_us: Callable[[], int],
-        lines: Callable[[AttemptName, LeasedRows], object] | None = None,
+        lines: Callable[[AttemptName, LeasedRows], object] | None = None, notes: NoteRedaction | None = None,
     ) -> None:  # fmt: skip
         self._lines = lines
+        self._notes = notes or NoteRedaction()
         self._certain_until_us = certain_until_us
         self.address = ""
         self._deployment = settings
@@ -225,6 +228,7 @@ class Desk:
         number = next(self._numbers)
         self._callers[number] = peer, call.number
         peer.calls[call.number] = number
+        call = self._notes.call(call)
         self._mailbox.post(lambda now: self._begin(call._replace(number=number, until_us=now + call.until_us), now))
 
     def _begin(self, call: Call, now: int) -> None:

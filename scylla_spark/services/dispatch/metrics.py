@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from scylla_spark.core.engine.leases.worker_session import EndedLease
@@ -20,6 +20,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 _BOUNDS = (*map(str, _SECONDS), "+Inf")
 OTHER = "other"
 MOST_VALUES = 200
+MOST_TAGS = 100  # that match a beginning; those that are listed whole, fifty at most, come on top
 _MOST_ROWS = 2_000
 _LONGEST = 100
 STALE_US = 5 * 60 * 1_000_000
@@ -30,9 +31,10 @@ class DispatchMetrics:
 
     Args:
         payload_labels: top-level payload keys that become labels of the start delay.
+        tags: by which attempts are counted besides, see `TagMetrics`; none: that costs nothing.
     """
 
-    def __init__(self, payload_labels: Sequence[str] = ()) -> None:
+    def __init__(self, payload_labels: Sequence[str] = (), tags: Sequence[str] = ()) -> None:
         self.registry = CollectorRegistry()
         self.stale = 0
         self._labels = tuple(payload_labels)
@@ -49,6 +51,9 @@ class DispatchMetrics:
         )
         for histogram in (self._delay, self._execution, self._persist):
             self.registry.register(histogram)
+        self._tags = TagMetrics(tags) if tags else None
+        if self._tags is not None:
+            self.registry.register(self._tags)
 
     def persisted(self, elapsed_us: int) -> None:
         """A group of facts was acknowledged."""
@@ -76,14 +81,66 @@ class DispatchMetrics:
         self.stale += delay_us > STALE_US
         labels = (*place, *self._payload(invocation)) if self._labels else place
         self._delay.observe(labels, delay_us / 1e6)
+        if self._tags is not None and invocation.tags:
+            self._tags.started(invocation.tags, delay_us / 1e6)
 
     def _ran(self, invocation: Invocation, outcome: Outcome) -> None:
         labels = invocation.queue, invocation.handler, outcome.outcome
         self._execution.observe(labels, max(outcome.finished_us - outcome.started_us, 0) / 1e6)
+        if self._tags is not None and invocation.tags:
+            self._tags.ended(invocation.tags, outcome.outcome)
 
     def _payload(self, invocation: Invocation) -> list[str]:
         payload = json.loads(invocation.payload)
         return [str(payload.get(name, "")) for name in self._labels]
+
+
+class TagMetrics(Collector):
+    """Attempts by those tags of their tasks that somebody has asked for; an attempt counts once for each label that it has.
+
+    Tags come from data, so labels that match a beginning are bounded: the first are told apart, what comes later is "other".
+    A tag that is listed whole always has a label of its own.
+
+    Args:
+        allowed: tags, and beginnings of tags with a * behind them.
+    """
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self._whole = frozenset(one for one in allowed if not one.endswith("*"))
+        self._beginnings = tuple(one[:-1] for one in allowed if one.endswith("*"))
+        self._matched: set[str] = set()
+        self._ends: dict[tuple[str, str], int] = {}
+        self._delay = _Histogram(
+            f"{PREFIX}tagged_start_delay_seconds", "Start of an attempt after its planned time, by tag", ("tag",)
+        )
+
+    def started(self, tags: Iterable[str], seconds: float) -> None:
+        """An attempt has started so long after its planned time."""
+        for label in self._labels(tags):
+            self._delay.observe((label,), seconds)
+
+    def ended(self, tags: Iterable[str], outcome: str) -> None:
+        """An attempt has ended."""
+        for label in self._labels(tags):
+            self._ends[label, outcome] = self._ends.get((label, outcome), 0) + 1
+
+    def _labels(self, tags: Iterable[str]) -> set[str]:
+        matching = (tag for tag in tags if tag in self._whole or tag.startswith(self._beginnings))
+        return {tag if tag in self._whole else _told(tag, self._matched, MOST_TAGS) for tag in matching}
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
+        family = CounterMetricFamily(
+            f"{PREFIX}tagged_attempts", "Attempts that ended, by tag and outcome", labels=("tag", "outcome")
+        )
+        for labels, number in list(self._ends.items()):
+            family.add_metric(labels, number)
+        yield family
+        yield from self._delay.collect()
+
+    def describe(self) -> list[Metric]:
+        """Nothing is asked before there is something."""
+        return []
 
 
 class _Histogram(Collector):
@@ -127,8 +184,8 @@ class _Histogram(Collector):
         return []
 
 
-def _told(value: str, seen: set[str]) -> str:
-    if value not in seen and len(seen) >= MOST_VALUES:
+def _told(value: str, seen: set[str], most: int = MOST_VALUES) -> str:
+    if value not in seen and len(seen) >= most:
         return OTHER
     seen.add(value)
     return value

@@ -83,12 +83,15 @@ class DispatchService:
             self._logs.stop()
 
     def _keep_logs(self) -> None:
-        """Sends on what handlers print and log, where that is wanted."""
-        if not self._settings.logs.enabled:
-            return
+        """Sends on what handlers print and log, where that is wanted; secrets are taken out, of notes of progress in any case."""
+        from scylla_spark.core.redaction import Redaction
         from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, known_secrets
 
-        self._logs = AttemptLogs(self._settings, known_secrets(self._settings))
+        secrets = known_secrets(self._settings)
+        self.dispatcher.notes.redaction = Redaction(secrets)
+        if not self._settings.logs.enabled:
+            return
+        self._logs = AttemptLogs(self._settings, secrets)
         self.dispatcher.measures.registry.register(self._logs)
         self.dispatcher.log_keeper = self._logs
         self._logs.start()

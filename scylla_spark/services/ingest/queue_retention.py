@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("ingest")
 
-_CARRIED: Final = ("result", "error_class", "error_message", "error_stack", "work", "outputs")
+_CARRIED: Final = ("result", "error_class", "error_message", "error_stack", "work", "outputs", "progress_note")
 """What is cleared of a completion."""
 
 

@@ -26,7 +26,7 @@ OUT_PATH: Final = "/out"
 _MEMORY: Final = Path("/dev/shm")
 PROGRESS: Final = ".progress"
 CHECKPOINT: Final = ".checkpoint"
-_NOTES: Final = {PROGRESS: 100, CHECKPOINT: MAX_CHECKPOINT_BYTES}
+_NOTES: Final = {PROGRESS: 1_000, CHECKPOINT: MAX_CHECKPOINT_BYTES}
 _MOST_ENTRIES: Final = 1_000
 _TOLD_NAMES: Final = 10
 _NO_LINKS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -103,7 +103,8 @@ class OutFolder:
     def _tell(self, name: str, said: bytes) -> None:
         try:
             if name == PROGRESS:
-                self._lease.progress(float(said))
+                number, _, words = said.decode(errors="replace").strip().partition(" ")
+                self._lease.progress(float(number), words or None)
             else:
                 self._lease.checkpoint(json.loads(said))
             self.left_out.discard(name)

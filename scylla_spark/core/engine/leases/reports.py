@@ -98,6 +98,8 @@ class LeaseReports:
         self._keep(session, lease, now)
         if sign.progress is not None:
             lease.note = lease.note._replace(progress=sign.progress)
+        if sign.progress_note is not None:
+            lease.note = lease.note._replace(progress_note=sign.progress_note or None)
         if sign.checkpoint is not None and sign.checkpoint != lease.note.checkpoint:
             if self._book.is_closing(lease):
                 return UNAVAILABLE  # the next owner is to be told

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_json
 
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, fitted_progress_note
 from scylla_spark.core.lease_messages import (
     MOST_WANTED,
     UNAVAILABLE,
@@ -111,6 +111,12 @@ class SignBody(Body):
 
     lease: Token
     value: Annotated[float | int | None, Field(ge=0, le=1, description="How far it is, from 0 to 1")] = None
+    note: Annotated[
+        str | None,
+        Field(
+            max_length=65_536, description="In words, what it is at: 200 characters are kept; empty: nothing any more"
+        ),
+    ] = None
     checkpoint: Annotated[Json | None, Field(description="What the next attempt would be given, at most 64 KiB")] = None
 
     def sign(self) -> Sign:
@@ -120,7 +126,8 @@ class SignBody(Body):
             ArgumentError: something is too large.
         """
         value = float(self.value) if self.value is not None else None
-        return Sign(self.lease, value, bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES))
+        note = None if self.note is None else fitted_progress_note(self.note)
+        return Sign(self.lease, value, bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES), note)
 
 
 class WantBody(Body):

@@ -186,6 +186,7 @@ class AttemptView(BaseModel):
     logs_url: Annotated[str, Field(description="Where its lines are read, behind the address of the API: /v1/…")]
     worker: Annotated[str | None, Field(description="That leased it; null: its dispatcher runs it")]
     progress: Annotated[float | None, Field(description="From 0 to 1, as its handler or worker says")]
+    progress_note: Annotated[str | None, Field(description="In words, what it said last that it is at")]
     metrics: Annotated[Any, Field(description="What its worker reported with its end")]
     heard_at: Annotated[
         str | None,
@@ -291,7 +292,7 @@ def attempt_view(key: TaskKey, attempt: Attempt) -> dict[str, Any]:
         "error": error_view(attempt.error), "isolation": attempt.isolation,
         "outputs": [kept_output_view(key, attempt.number, link) for link in attempt.outputs],
         "logs_url": f"/v1/tasks/{id_of(key)}/logs?attempt={attempt.number}",
-        "worker": attempt.worker, "progress": attempt.progress, "metrics": attempt.metrics,
+        "worker": attempt.worker, "progress": attempt.progress, "progress_note": attempt.progress_note, "metrics": attempt.metrics,
         "heard_at": iso_of(attempt.heard_at), "lease_until": iso_of(attempt.lease_until), "deadline": iso_of(attempt.deadline),
     }  # fmt: skip
 

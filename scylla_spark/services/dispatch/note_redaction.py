@@ -1,0 +1,41 @@
+"""What handlers and workers say in words of their progress, without secrets, as lines of logs are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scylla_spark.core.attempt_note import WorkNote, fitted_progress_note
+from scylla_spark.core.lease_messages import Call
+from scylla_spark.core.redaction import Redaction
+from scylla_spark.core.task import Outcome
+
+
+class NoteRedaction:
+    """Takes secrets out of notes of progress before the engine is told of them; what has no such note costs a look.
+
+    Attributes:
+        redaction: knows the secrets.
+    """
+
+    def __init__(self) -> None:
+        self.redaction = Redaction()
+
+    def note(self, note: WorkNote) -> WorkNote:
+        """What a handler says while it runs."""
+        return note._replace(progress_note=self._text(note.progress_note)) if note.progress_note else note
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """How invocations ended."""
+        if not any(one.work is not None and one.work.progress_note for one in outcomes):
+            return outcomes
+        return [one if one.work is None else one._replace(work=self.note(one.work)) for one in outcomes]
+
+    def call(self, call: Call) -> Call:
+        """What a worker says."""
+        if not any(sign.progress_note for sign in call.signs):
+            return call
+        signs = (sign._replace(progress_note=self._text(sign.progress_note)) for sign in call.signs)
+        return call._replace(signs=tuple(signs))
+
+    def _text(self, text: str | None) -> str | None:
+        return fitted_progress_note(self.redaction.text(text)) if text else text

@@ -100,3 +100,29 @@ def test_a_take_waits_for_tables_that_cannot_be_read(tmp_path, monkeypatch):
     assert [list(chosen) for chosen in gained] == [[0]]
     assert set(consumer.sought[:-1]) == {(0, "end")}, "without a position a poll would end the tail"
     assert consumer.sought[-1] == (0, 7)
+
+
+def test_partitions_that_were_added_to_the_topic_are_not_taken(tmp_path, monkeypatch):
+    gained = []
+
+    def take(chosen):
+        gained.append(set(chosen))
+        return {number: Tenure(number, 1) for number in chosen}
+
+    mailbox = SimpleNamespace(ask=lambda question, timeout_s=None: set(), post=lambda message: None)
+    settings = Settings(_env_file=None, data_dir=tmp_path, partitions=8)
+    tail = TasksTail(
+        settings,
+        Rules(8),
+        mailbox,
+        SimpleNamespace(partitions={}),
+        SimpleNamespace(choked=lambda: False, gained=take),
+        dict,
+    )
+    consumer = Consumer()
+    tail.use(consumer)
+    monkeypatch.setattr(tasks_tail, "_in_thread", at_once)
+    asyncio.run(tail.assigned([3, 7, 8, 11]))
+    asyncio.run(tail.assigned([9]))
+    assert gained == [{3, 7}], "partition 8 of outcomes is the planner's"
+    assert consumer.sought == [(8, "end"), (11, "end"), (3, 0), (7, 0), (9, "end")]

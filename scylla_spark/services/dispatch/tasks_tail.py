@@ -245,6 +245,17 @@ class TasksTail:
                 end = ends[owned[request.tenure.partition]]
                 self._mailbox.post(partial(self._engine.confirmed, request.tenure, request.fence, end))
 
+    def _take_or_leave(self, numbers: list[int]) -> None:
+        known = [number for number in numbers if number < self._settings.partitions]
+        if added := [number for number in numbers if number not in known]:
+            log.error(
+                "the topic has more partitions than the deployment, and nothing that stands there is run",
+                topic=self._topic, added=added, partitions=self._settings.partitions,
+            )  # fmt: skip
+            self._consumer.seek_to_end(*(TopicPartition(self._topic, number) for number in added))
+        if known:
+            self._take_if_readable(known)
+
     def _take_if_readable(self, numbers: list[int]) -> None:
         """Begins takes where the tables say how far they are; else a second later."""
         try:
@@ -267,8 +278,8 @@ class TasksTail:
         self._tenures |= self._taker.gained(chosen)
 
     async def assigned(self, numbers: list[int]) -> None:
-        """The group gives us partitions."""
-        await _in_thread(partial(self._take_if_readable, numbers))
+        """The group gives us partitions; of those that were added to the topic later nothing is taken."""
+        await _in_thread(partial(self._take_or_leave, numbers))
 
     async def revoked(self, numbers: list[int]) -> None:
         """Lets go of partitions in good order."""

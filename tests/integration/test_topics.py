@@ -1,12 +1,13 @@
 """Topics that were altered so that tasks could be lost or misordered are refused."""
 
 import pytest
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import admin, ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import admin, ensure_topics, partition_count, producer, with_broker
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -23,8 +24,18 @@ def alter(settings: Settings, **values: str) -> None:
     configs = {name.replace("_", "."): value for name, value in values.items()}
     try:
         client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, settings.topics.outcomes, configs=configs)])
+        eventually(lambda: _has(client, settings.topics.outcomes, configs), 10, "the broker goes by what was altered")
     finally:
         client.close()
+
+
+def _has(client, topic: str, wanted: dict[str, str]) -> bool:
+    found = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
+    entries = found.get("topic", found)[topic]
+    return all(
+        str(entries[name]["value"] if isinstance(entries[name], dict) else entries[name]) == value
+        for name, value in wanted.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,3 +60,22 @@ def test_records_kept_for_ever_are_kept_long_enough(settings):
     ensure_topics(settings)
     alter(settings, retention_ms="-1")
     ensure_topics(settings)
+
+
+def test_a_topic_that_was_enlarged_is_refused_only_where_no_deployment_has_worked(tmp_path):
+    with EmbeddedBroker(tmp_path / "kafka") as broker:
+        settings = with_broker(Settings(data_dir=tmp_path, partitions=2), broker.bootstrap)
+        ensure_topics(settings)
+        client = admin(settings)
+        try:
+            client.create_partitions({"tasks": NewPartitions(3)})
+        finally:
+            client.close()
+        with pytest.raises(ConfigError, match="'tasks' has 3 partitions; these settings need 2"):
+            ensure_topics(settings)
+        with producer(settings) as sender:
+            sender.send("outcomes", b"{}", partition=1).get(timeout=10)
+        assert set(ensure_topics(settings)) == {"tasks", "outcomes"}
+        assert partition_count(settings, "tasks") == 3
+        with pytest.raises(ConfigError, match="'tasks' has 3 partitions; these settings need 1"):
+            ensure_topics(settings.model_copy(update={"partitions": 1}))

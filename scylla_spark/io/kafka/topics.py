@@ -7,6 +7,7 @@ import selectors
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
@@ -24,6 +25,8 @@ from scylla_spark.io.kafka.client_patches import recovering
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 _RUNNING_FILE = "up.json"
 _END, _FIRST = -1, -2  # what Kafka calls these offsets
+
+log = structlog.get_logger("kafka")
 
 
 class _Selector(selectors.DefaultSelector):
@@ -255,16 +258,37 @@ def ensure_topics(settings: Settings) -> dict[str, str]:
                     client.create_topics({name: options}, wait_for_metadata=True)
                 except TopicAlreadyExistsError:
                     continue
-        return _check_topics(client, wanted, {settings.topics.tasks, settings.topics.outcomes})
+        return _check_topics(client, wanted, settings)
     finally:
         client.close()
 
 
-def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]], sources: set[str]) -> dict[str, str]:
+def partition_count(settings: Settings, topic: str) -> int:
+    """How many partitions a topic has.
+
+    Raises:
+        UnreachableError: no broker answers.
+    """
+    client = admin(settings)
+    try:
+        (described,) = client.describe_topics([topic])
+        return len(described["partitions"])
+    finally:
+        client.close()
+
+
+def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]], settings: Settings) -> dict[str, str]:
+    sources = {settings.topics.tasks, settings.topics.outcomes}
     described = {topic["name"]: topic for topic in client.describe_topics(list(wanted))}
+    counts = {name: len(topic["partitions"]) for name, topic in described.items()}
     for name, options in wanted.items():
-        count = len(described[name]["partitions"])
-        if count != options["num_partitions"]:
+        count = counts[name]
+        if name == settings.topics.tasks and count > options["num_partitions"] and _has_begun(client, counts, settings):
+            log.error(
+                "the topic has more partitions than the deployment, and nothing that stands there is run",
+                topic=name, partitions=count, of_deployment=settings.partitions,
+            )  # fmt: skip
+        elif count != options["num_partitions"]:
             raise ConfigError(
                 f"Topic {name!r} has {count} partitions; these settings need {options['num_partitions']}.",
                 hint="The partition count is fixed for the life of a deployment: set `partitions` to the old count, "
@@ -289,6 +313,15 @@ def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]], s
                 "kafka-configs --alter it, or set topics.retention to what you accept.",
             )
     return {name: str(topic.get("topic_id", "")) for name, topic in described.items() if name in sources}
+
+
+def _has_begun(client: KafkaAdminClient, counts: dict[str, int], settings: Settings) -> bool:
+    """Whether a deployment with as many partitions has worked here: then `tasks` was enlarged later, which no topic can take back."""
+    topic, count = settings.topics.outcomes, settings.partitions + 1
+    if counts[topic] != count:
+        return False
+    ends = client.list_partition_offsets({TopicPartition(topic, number): _END for number in range(count)})
+    return any(found.offset > 0 for found in ends.values())
 
 
 def _connected(make: Any, settings: Settings) -> Any:

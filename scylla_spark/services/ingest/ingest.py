@@ -34,7 +34,7 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
 from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
-from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, source_options
+from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, partition_count, source_options
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.log_batches import LogBatches
@@ -268,9 +268,10 @@ class Ingest:
         self._write("outcomes", static_batch(batch), NO_POISON)
 
     def _begins(self, source: str) -> dict[str, int]:
-        """Where a query without checkpoint begins, by partition."""
+        """Where a query without checkpoint begins, by partition; also those that were added to the topic, whose records are refused."""
         positions = _set(self._writers()[source].positions())
-        return {str(number): positions.get(number, _EARLIEST) for number in self._partitions(source)}
+        count = partition_count(self.settings, self._topic(source))
+        return {str(number): positions.get(number, _EARLIEST) for number in range(count)}
 
     def _partitions(self, source: str) -> range:
         return range(self.settings.partitions + (source != "tasks"))  # `outcomes` has one more, for the planner

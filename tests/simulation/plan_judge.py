@@ -53,7 +53,7 @@ def judge(world: PlanWorld) -> None:
     _room(state)
     _places(world, groups)
     _sizes(world, groups)
-    _backfilled(world, fires)
+    _backfilled(world, fires, state)
     _notices(world, state)
     _constraints(world, fires, state)
     _last_runs(groups)
@@ -390,12 +390,16 @@ def _sizes(world: PlanWorld, groups: list[Any]) -> None:
         _hold(size <= world.group_bytes + MOST_STEP_BYTES, f"group {group.number} has {size} bytes")
 
 
-def _backfilled(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
-    """Each past time that was asked for is launched once, and no more at once than was said."""
+def _backfilled(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], state: PlanState) -> None:
+    """Each past time that was asked for is launched once or is left, no more run at once than was said, and none waits for nothing."""
     planned = Counter(row["planned_us"] for row in fires.get("past", []) if row["verdict"] == "launched")
+    backfills = state.entries["past"].backfills.values()
+    planned.update(item.planned_us for one in backfills for item in one.left)
     _hold(
         list(planned.values()) == [1] * (48 * world.backfills), f"backfilled: {planned.most_common(2)}, {len(planned)}"
     )
+    idle = [one.number for one in backfills if one.may_launch]
+    _hold(not idle, f"nobody launches what is left of backfills {idle}")
     runs: dict[str, list[Any]] = {}
     for run in world.engine.runs:
         if run.key.ordering_id.startswith("backfill/"):

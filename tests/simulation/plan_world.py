@@ -24,7 +24,8 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import MOST_JOBS, Handed
-from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.tables.growth import Growth
+from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.records.fact import (
     Fact,
     Fence,

@@ -170,8 +170,10 @@ def run(
 def backfill(
     ctx: typer.Context,
     name: Name,
-    begin: Annotated[str, typer.Argument(help="the first planned time, such as 2026-11-01T00:00:00Z or -7d")],
-    end: Annotated[str, typer.Argument(help="the first that is too late")] = "now",
+    begin: Annotated[
+        str, typer.Argument(help="the first planned time, such as 2026-11-01T00:00:00Z or -7d; or the last version of a table before")
+    ],
+    end: Annotated[str, typer.Argument(help="the first that is too late; or the last version")] = "now",
     order: Annotated[str, typer.Option(help="oldest or newest first")] = "oldest",
     max_running: Annotated[int, typer.Option("--max-running", help="how many run at once")] = 1,
     priority: Annotated[int, typer.Option(help="of their tasks, 0 to 255")] = 0,
@@ -180,22 +182,22 @@ def backfill(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:  # fmt: skip
-    """Run past planned times, beside what the schedule does by itself."""
-    from scylla_spark.cli.context import instant
-    from scylla_spark.clock import from_us, iso, to_us
+    """Run past planned times, or the past versions between two of the table that it watches, beside what the schedule does by itself."""
+    from scylla_spark.cli.commands.backfill_rows import begin_or_end, columns, rows_of
 
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         handle = scheduler.schedule(name, author=_author())
-        wanted = from_us(instant(begin)), from_us(instant(end))
+        wanted = begin_or_end(begin), begin_or_end(end)
         without = [_excluded(one) for one in exclude or ()]
-        found = handle.backfill(*wanted, order=order, reprocess=reprocess, exclude=without, dry_run=True).planned
-        if not dry_run and found and cli.confirmed(f"run {len(found)} planned times of {name}", yes=yes):
+        found = handle.backfill(*wanted, order=order, reprocess=reprocess, exclude=without, dry_run=True)
+        what = "ranges of versions" if found.versions else "planned times"
+        if not dry_run and found.planned and cli.confirmed(f"run {len(found.planned)} {what} of {name}", yes=yes):
             asked = handle.backfill(
                 *wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess, exclude=without
             )
             cli.output.say(f"Its tasks have the tag {asked.tag}: `task list --filter tag:{asked.tag}` shows them.")
-    cli.output.rows([{"planned_at": iso(to_us(at))} for at in found], ("planned_at",))
+    cli.output.rows(rows_of(found), columns(found))
 
 
 @app.command()

@@ -12,6 +12,7 @@ from typing import Any
 
 from scylla_spark import failpoint
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.backfilling import NEXT_RUN, Backfilling
 from scylla_spark.core.plan.commands.answers import ANSWER, Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
 from scylla_spark.core.plan.commands.definitions import Definitions
@@ -79,6 +80,7 @@ class Planner:
         self._snapshots = SnapshotWriter(journal, self._groups)
         self._runs = HandlerRuns(journal)
         self._launching = Launching(journal, timers, self._runs)
+        self._backfilling = Backfilling(journal, timers, self._launching)
         self._watching = Watching(journal, timers, self._launching)
         self._timing = Timing(journal, timers, self._launching, self._watching, ahead_us, now)
         self._definitions = Definitions(journal, timers, self._launching, self._watching, self._timing)
@@ -100,7 +102,7 @@ class Planner:
 
     def _obeying_with(self, queues: QueueCommands, tokens: TokenCommands, rules: RuleCommands) -> Obeying:
         definitions, groups, answers = self._definitions, self._groups, self._answers
-        by_hand = RunsByHand(self.state, groups, self._launching, answers)
+        by_hand = RunsByHand(self.state, groups, self._launching, self._backfilling, answers)
         happenings = Happenings(self._telling, answers)
         calendars = Calendars(self._journal, groups, self._timing, self._defects, answers, definitions.listeners)
         stepwise: dict[str, Stepwise] = {
@@ -121,6 +123,7 @@ class Planner:
         self._watching.load(entry)
         if entry.jobs or entry.runs:
             self._launching.load(entry)
+        self._backfilling.load(entry)
         if entry.next_us and not entry.paused:
             self._timers.add(Timer(entry.next_us, entry.name, "time"))
         if entry.until_us:
@@ -257,6 +260,7 @@ class Planner:
             entry = self.state.entries[found[0]]
             run = entry.runs[found[1]]
             self._defects.guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
+            self._defects.guarded(entry.name, lambda: self._backfilling.room(entry, now), now)
         elif key in self.state.handlers:  # nobody wants it any more
             self._journal.conclude(RUN_ENDED, key)
         elif is_notice(key):
@@ -327,6 +331,7 @@ class Planner:
         if fact.outcome == "succeeded":
             self._deadlines.expect(entry)
         self._timing.room(entry, now)
+        self._backfilling.room(entry, now)
 
     def _timer(self, timer: Timer, now: int) -> None:
         if timer.kind == ANSWER:
@@ -346,6 +351,8 @@ class Planner:
                 self._timing.decide(entry, now)
         elif timer.kind == "check":
             self._launching.check(entry, timer.number, now)
+        elif timer.kind == NEXT_RUN:
+            self._backfilling.launch(entry, timer.number, now)
         elif timer.kind in ("again", "timeout"):
             self._launching.again(entry, timer.number, now)
             self._watching.again(entry, timer.number, now)

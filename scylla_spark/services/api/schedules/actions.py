@@ -41,6 +41,7 @@ Begin = Annotated[
         description="Whether versions of watched tables that came during the pause are run (pause), or left out (now)"
     ),
 ]
+Version = Annotated[int, Field(ge=-1, strict=True)]
 Pair = Annotated[list[Instant], Field(min_length=2, max_length=2)]
 _STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 _LOOK_S = 0.02
@@ -104,10 +105,15 @@ class RunBody(Body):
 
 
 class BackfillBody(Body):
-    """Which past times are to run."""
+    """Which past times are to run, or which past versions of the table that the schedule watches."""
 
-    begin: Annotated[Instant, Field(description="The first planned time …")]
-    end: Annotated[Instant, Field(description="… and the first that is too late; at most 1,000 lie between them")]
+    begin: Annotated[
+        Version | Instant, Field(description="The first planned time …, or the last version before those that run")
+    ]
+    end: Annotated[
+        Version | Instant,
+        Field(description="… and the first that is too late, or the last version; these are at most 1,000 runs"),
+    ]
     order: Literal["oldest", "newest"] = "oldest"
     max_running: Annotated[int, Field(ge=1, le=100)] = 1
     priority: Annotated[int, Field(ge=0, le=255)] = 0
@@ -121,10 +127,24 @@ class BackfillBody(Body):
     dry_run: bool = False
 
 
-class BackfillView(BaseModel):
-    """Planned times that run, or would, in their order."""
+class RangeView(BaseModel):
+    """Versions of a table that one run is about: those after the first number, up to the second."""
 
-    planned: list[str]
+    from_version: int
+    to_version: int
+    rows: Annotated[int, Field(description="That were written, as far as the table's log says")]
+    commits: Annotated[int, Field(description="That count for the trigger")]
+    bytes: Annotated[int, Field(description="Of their new files")]
+    partition: Annotated[str | None, Field(description="Value of the partition column; null: the whole table")]
+
+
+class BackfillView(BaseModel):
+    """Planned times, or versions, that run, or would, in their order."""
+
+    planned: Annotated[
+        list[str], Field(description="By which the runs are named; of versions, when the last of each was written")
+    ]
+    versions: Annotated[list[RangeView], Field(description="Of a table, in the same order; empty: planned times run")]
     tag: Annotated[str, Field(description="of its tasks, by which they are listed and cancelled; empty: none runs")]
     dry_run: bool
 
@@ -233,7 +253,7 @@ async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author
     responses=answers({200: BackfillView}, *_STEERS),
 )
 async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
-    """Run past planned times, beside what the schedule does by itself."""
+    """Run past planned times, or past versions of the table that it watches, beside what the schedule does by itself."""
     plain = name_of(name)
     found = await api.planned(
         lambda: api.scheduler.schedule(plain, author=author).backfill(
@@ -241,7 +261,8 @@ async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "
             exclude=[one if isinstance(one, datetime) else (one[0], one[1]) for one in how.exclude], dry_run=how.dry_run,
         )
     )  # fmt: skip
-    return answer({"planned": instants(found.planned), "tag": found.tag, "dry_run": how.dry_run})
+    versions = [one._asdict() for one in found.versions]
+    return answer({"planned": instants(found.planned), "versions": versions, "tag": found.tag, "dry_run": how.dry_run})
 
 
 @routes.get(

@@ -1,0 +1,197 @@
+"""Backfills under way: what runs at once, what is left, and what becomes of it when the planner ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
+from scylla_spark.core.plan.state.plan_log import Partly
+from scylla_spark.core.plan.state.schedule_entry import Handed
+from scylla_spark.core.plan.tables.growth import Growth
+from scylla_spark.core.plan.tables.watch import Place
+from scylla_spark.core.records.fact import Unreadable
+from tests.support.planner_harness import SECOND, START, PlannerHarness
+
+MINUTE = 60 * SECOND
+EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
+TABLE = {"kind": "table", "table": "/t"}
+RANGE = {"fromVersion": 10, "toVersion": 13, "rows": 7, "commits": 2, "bytes": 99, "at": START - MINUTE}
+
+
+def begun(runs: int = 5, **fields: Any) -> PlannerHarness:
+    """A planner with a backfill of some minutes, of which the first runs are launched."""
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, paused=True)
+    assert plan.ask("backfill", name="a", begin=START - runs * MINUTE, end=START, **fields)[0] == "ok"
+    plan.pass_s(0)
+    return plan
+
+
+def backfill_of(plan: PlannerHarness) -> BackfillEntry:
+    return plan.planner.state.entries["a"].backfills[1]
+
+
+def minutes(plan: PlannerHarness) -> list[str]:
+    """Of each launch, the minute that it was planned for."""
+    return [one["uniquenessKey"].split("/")[1][14:16] for one in plan.sent]
+
+
+def counts(plan: PlannerHarness) -> tuple[int, ...]:
+    found = backfill_of(plan)
+    return len(found.left), len(found.running), found.succeeded, found.failed, found.cancelled
+
+
+def snapshot(plan: PlannerHarness) -> list[bytes]:
+    """The records of a snapshot of the state as it is."""
+    before = len(plan.log)
+    names = plan.planner.begin_snapshot(plan.now)
+    while names:
+        plan.planner.snapshot(names, plan.now)
+    plan.turn()
+    return plan.log[before:]
+
+
+def test_as_many_runs_as_may_run_at_once_are_launched_and_the_next_when_one_has_ended() -> None:
+    plan = begun(5, maxRunning=2)
+    assert minutes(plan) == ["55", "56"]
+    plan.end(1, "failed")
+    assert minutes(plan) == ["55", "56", "57"]
+    plan.end(0)
+    plan.end(2, "expired")
+    assert counts(plan) == (0, 2, 1, 1, 1)
+    plan.end(3)
+    plan.end(4)
+    found = backfill_of(plan)
+    assert (counts(plan), found.state, found.over_us) == ((0, 0, 3, 1, 1), "ended", plan.now)
+
+
+def test_a_backfill_goes_on_when_another_planner_takes_over_also_one_that_begins_with_a_snapshot() -> None:
+    plan = begun(4)
+    plan.restart()
+    plan.end(0)
+    plan.log = snapshot(plan)
+    plan.restart()
+    plan.end(1)
+    plan.end(2)
+    assert minutes(plan) == ["56", "57", "58", "59"]
+    assert plan.verdicts() == ["launched"] * 4
+
+
+def test_a_backfill_of_which_nothing_was_launched_yet_begins_with_the_next_planner() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.ask("backfill", name="a", begin=START - MINUTE, end=START)
+    assert plan.sent == []
+    plan.restart()
+    plan.pass_s(0)
+    assert minutes(plan) == ["59"]
+
+
+def test_a_run_whose_payload_cannot_be_made_has_failed_and_the_next_is_launched() -> None:
+    plan = PlannerHarness()
+    either = {"kind": "any", "of": [EVERY_MINUTE, {"kind": "event", "name": "e"}]}
+    plan.put("a", either, paused=True, payload={"x": "{{ event.n }}"})
+    plan.ask("backfill", name="a", begin=START - 3 * MINUTE, end=START)
+    plan.pass_s(0)
+    assert plan.verdicts() == ["failed"] * 3
+    assert (counts(plan), backfill_of(plan).state) == ((0, 0, 0, 3, 0), "ended")
+
+
+def test_no_more_runs_of_backfills_of_a_schedule_are_open_than_may_be() -> None:
+    plan = begun(600)
+    wanted = {"name": "a", "begin": START - 1_200 * MINUTE, "end": START - 600 * MINUTE}
+    code, message, *_ = plan.ask("backfill", **wanted)
+    assert (code, "600 of other backfills" in message) == ("conflict", True)
+    assert plan.ask("backfill", **wanted | {"begin": START - 1_000 * MINUTE})[0] == "ok"
+
+
+def test_backfills_that_are_over_for_longest_are_forgotten() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, paused=True)
+    for number in range(12):
+        plan.ask("backfill", name="a", begin=START - (number + 1) * MINUTE, end=START - number * MINUTE)
+        plan.pass_s(1)
+        plan.end()
+    plan.ask("backfill", name="a", begin=START - 20 * MINUTE, end=START - 19 * MINUTE)
+    found = plan.planner.state.entries["a"].backfills
+    assert sorted(found) == list(range(5, 26, 2))
+
+
+def test_a_backfill_goes_with_its_schedule_and_stays_when_that_is_changed() -> None:
+    plan = begun(3)
+    plan.put("a", EVERY_MINUTE, paused=True, payload={"new": True})
+    plan.end(0)
+    assert plan.sent[1]["taskData"] == {"new": True}
+    plan.ask("delete", names=["a"])
+    plan.end(1)
+    assert len(plan.sent) == 2
+
+
+def test_a_backfill_that_a_planner_of_before_has_launched_in_part_goes_on_with_the_rest() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, paused=True)
+    offset = plan.planner.state.commands
+    group = plan_log.decode(plan.log[-1])
+    assert not isinstance(group, Unreadable)
+    launched = group._replace(number=group.number + 1, changes=(), partly=Partly(-1, offset, 0, "2/7/2"))
+    plan.log.append(plan_log.encode(launched))
+    plan.restart()
+    plan.raw(encode_command("backfill", id="b", name="a", begin=START - 5 * MINUTE, end=START))
+    plan.pass_s(0)
+    assert plan.answers["b"][-1] == {"planned": 5, "launched": 5, "tag": "backfill:a/7"}
+    for number in range(3):
+        plan.end(number)
+    assert minutes(plan) == ["57", "58", "59"]
+
+
+# -- versions of a table ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_past_versions_knows_them_as_one_that_its_trigger_fires_and_moves_nothing() -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE, payload={"from": "{{ table.from_version }}", "rows": "{{ table.rows }}"})
+    place = Place("a", 0, (1, plan.now))
+    plan.planner.looked("a", lambda tables: tables.begins(place, "id", 12), plan.now)
+    plan.turn()
+    later = RANGE | {"fromVersion": 13, "toVersion": 20, "part": "x", "at": plan.now + MINUTE}
+    done = plan.ask("backfill", name="a", tableId="id", versions=[RANGE, later], maxRunning=2)[3]
+    assert done == {"planned": 2, "launched": 2, "tag": "backfill:a/1"}
+    plan.pass_s(0)
+    assert [one["taskData"]["from"] for one in plan.sent] == [10, 13]
+    seen = [json.loads(one["values"])["table"] for one in plan.fires]
+    assert [(one["from_version"], one["to_version"], one["partition"]) for one in seen] == [
+        (10, 13, None),
+        (13, 20, "x"),
+    ]
+    assert (seen[0]["name"], seen[0]["table_id"], seen[0]["commits"], seen[0]["bytes"]) == ("/t", "id", 2, 99)
+    assert [one["planned_us"] for one in plan.fires] == [START - MINUTE, plan.now]
+    assert plan.planner.state.entries["a"].tables == {0: Handed("id", 12)}
+    plan.planner.looked("a", lambda tables: tables.grew(place, Growth("id", 12, 14), plan.now), plan.now)
+    plan.turn()
+    assert plan.sent[-1]["taskData"]["from"] == 12
+
+
+@pytest.mark.parametrize(
+    ("trigger", "said"),
+    [
+        (EVERY_MINUTE, "watches no table"),
+        ({"kind": "absent", "of": TABLE, "within": "1h"}, "watches no table"),
+        ({"kind": "any", "of": [TABLE, {"kind": "table", "table": "/u"}]}, "watches 2 tables"),
+    ],
+)
+def test_versions_of_a_schedule_that_watches_not_one_table_are_refused(trigger: dict[str, Any], said: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", trigger)
+    code, message, *_ = plan.ask("backfill", name="a", tableId="id", versions=[RANGE])
+    assert (code, said in message) == ("argument", True)
+
+
+def test_a_planner_that_knows_no_versions_refuses_them() -> None:
+    assert json.loads(encode_command("backfill", name="a", tableId="id", versions=[RANGE]))["version"] == 3
+    assert json.loads(encode_command("resume", names=["a"], fromNow=True))["version"] == 2
+    assert json.loads(encode_command("backfill", name="a", begin=1, end=2))["version"] == 1

@@ -263,6 +263,44 @@ def test_a_backfill_of_a_data_schedule_runs_past_versions_of_its_table(client, s
     assert "watches no table" in client.post("/v1/schedules/nightly:backfill", json=wanted).text
 
 
+def test_a_backfill_is_listed_paused_resumed_and_cancelled_as_a_whole(client, site):
+    client.put("/v1/schedules/team%2Fhourly", json={"handler": "h", "every": "1h"})
+    path, planner = "/v1/schedules/team%2Fhourly", site.connection.plan.planner
+    assert client.get(f"{path}/backfills").json() == {"backfills": []}
+    days = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-01T06:00:00Z", "order": "newest"}
+    assert client.post(f"{path}:backfill", json=days, params={"author": "me"}).json()["tag"] == "backfill:team/hourly/1"
+    planner.pass_s(0)
+    planner.pass_s(10)
+    planner.end(0, "failed")
+    (found,) = client.get(f"{path}/backfills").json()["backfills"]
+    numbers = ("number", "total", "done", "succeeded", "failed", "cancelled", "running", "left", "max_running")
+    assert [found[name] for name in numbers] == [1, 6, 1, 0, 1, 0, 1, 4, 1]
+    assert (found["state"], found["author"], found["over_at"]) == ("running", "me", None)
+    assert found["ends_at"] > found["begun_at"]
+    assert client.post(f"{path}/backfills/1:pause").json()["state"] == "paused"
+    assert client.get(f"{path}/backfills").json()["backfills"][0]["ends_at"] is None
+    assert kind(client.post(f"{path}/backfills/1:pause")) == "/problems/conflict"
+    planner.end(1)
+    assert len(planner.sent) == 2
+    assert client.post(f"{path}/backfills/1:resume").json()["state"] == "running"
+    planner.pass_s(0)
+    assert [one["uniquenessKey"].split("/")[2][11:13] for one in planner.sent] == ["05", "04", "03"]
+    cancelled = client.post(f"{path}/backfills/1:cancel").json()
+    assert (cancelled["state"], cancelled["left"], cancelled["over_at"] is None) == ("cancelled", 0, False)
+    for wrong in ("9:pause", "9:resume"):
+        assert kind(client.post(f"{path}/backfills/{wrong}")) == "/problems/not-found"
+    assert kind(client.post(f"{path}/backfills/0:cancel")) == "/problems/invalid"
+    assert kind(client.get("/v1/schedules/nope/backfills")) == "/problems/not-found"
+    handle = scheduler_of(site).schedule("team/hourly")
+    assert [(one.tag, one.state, one.done) for one in handle.backfills()] == [
+        ("backfill:team/hourly/1", "cancelled", 2)
+    ]
+    with pytest.raises(ArgumentError, match="tag of no backfill"):
+        handle.pause_backfill("backfill:other/1")
+    with pytest.raises(ConflictError, match="was cancelled"):
+        handle.resume_backfill("backfill:team/hourly/1")
+
+
 def test_a_schedule_goes_on_where_it_was_or_from_now_on(client, site):
     asked, ask = [], site.connection.plan.ask
     site.connection.plan.ask = lambda kind_, **fields: asked.append(fields) or ask(kind_, **fields)

@@ -14,8 +14,8 @@ from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
-from scylla_spark.core.records.fact import Unreadable
-from tests.support.planner_harness import SECOND, START, PlannerHarness
+from scylla_spark.core.records.fact import Fact, Unreadable
+from tests.support.planner_harness import SECOND, START, PlannerHarness, key_of
 
 MINUTE = 60 * SECOND
 EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
@@ -195,3 +195,152 @@ def test_a_planner_that_knows_no_versions_refuses_them() -> None:
     assert json.loads(encode_command("backfill", name="a", tableId="id", versions=[RANGE]))["version"] == 3
     assert json.loads(encode_command("resume", names=["a"], fromNow=True))["version"] == 2
     assert json.loads(encode_command("backfill", name="a", begin=1, end=2))["version"] == 1
+
+
+# -- paused, resumed and cancelled --------------------------------------------------------------------------------------
+
+
+def steer(plan: PlannerHarness, kind: str, number: int = 1) -> tuple[Any, ...]:
+    return plan.ask(f"{kind}_backfill", name="a", backfill=number)
+
+
+def taken_back(plan: PlannerHarness, which: int) -> None:
+    """The dispatcher has taken a run back."""
+    plan.ends(Fact(key_of(plan.sent[which]), 0, "cancelled", finished_us=plan.now, request_id="planner"))
+
+
+def too_late(plan: PlannerHarness, which: int) -> None:
+    """The dispatcher says that a run has begun."""
+    plan.ends(Fact(key_of(plan.sent[which]), 0, "too_late", finished_us=plan.now, request_id="planner"))
+
+
+def test_a_pause_is_answered_when_each_run_that_was_launched_has_begun_or_was_taken_back() -> None:
+    plan = begun(6, maxRunning=3)
+    assert steer(plan, "pause") == ()
+    assert [key_of(one) for one in plan.cancelled] == [key_of(one) for one in plan.sent]
+    assert all(one["requestId"] and "grace" not in one for one in plan.cancelled)
+    taken_back(plan, 1)
+    too_late(plan, 0)
+    answers = {to: answer for to, answer in plan.answers.items() if "state" in answer[3]}
+    assert answers == {}
+    taken_back(plan, 2)
+    (answer,) = [answer for answer in plan.answers.values() if "state" in answer[3]]
+    assert (answer[0], answer[3]) == ("ok", {"tag": "backfill:a/1", "state": "paused"})
+    plan.end(0)
+    plan.pass_s(100)
+    assert (len(plan.sent), counts(plan)) == (3, (5, 0, 1, 0, 0))
+
+
+def test_a_pause_that_no_dispatcher_answers_says_so_after_a_moment() -> None:
+    plan = begun(3)
+    steer(plan, "pause")
+    plan.pass_s(6)
+    assert [answer[0] for answer in plan.answers.values()][-1] == "pending"
+
+
+@pytest.mark.parametrize("way", ["the same planner", "another planner", "a snapshot"])
+def test_a_backfill_that_goes_on_runs_the_rest_in_its_order_under_its_tag(way: str) -> None:
+    plan = begun(5, maxRunning=2)
+    steer(plan, "pause")
+    taken_back(plan, 1)
+    too_late(plan, 0)
+    if way == "a snapshot":
+        plan.log = snapshot(plan)
+    if way != "the same planner":
+        plan.restart(after_us=MINUTE)
+    plan.pass_s(100)
+    assert len(plan.sent) == 2
+    assert steer(plan, "resume")[0] == "ok"
+    plan.pass_s(0)
+    plan.end(0)
+    for number in (2, 3, 4, 5):
+        plan.end(number)
+    assert minutes(plan) == ["55", "56", "56", "57", "58", "59"]
+    assert {tuple(one["tags"]) for one in plan.sent} == {("backfill:a/1",)}
+    assert (counts(plan), backfill_of(plan).state) == ((0, 0, 5, 0, 0), "ended")
+
+
+def test_what_is_taken_back_after_a_backfill_has_gone_on_is_run_in_its_place() -> None:
+    plan = begun(3)
+    steer(plan, "pause")
+    steer(plan, "resume")
+    plan.pass_s(0)
+    assert minutes(plan) == ["57"]
+    taken_back(plan, 0)
+    plan.end(1)
+    plan.end(2)
+    assert minutes(plan) == ["57", "57", "58", "59"]
+
+
+def test_a_run_whose_attempt_fails_after_a_pause_and_is_not_tried_again_runs_when_it_goes_on() -> None:
+    plan = begun(2)
+    steer(plan, "pause")
+    too_late(plan, 0)
+    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", finished_us=plan.now))
+    assert (counts(plan), plan.verdicts()) == ((2, 0, 0, 0, 0), ["launched"])
+
+
+def test_a_second_pause_asks_again_what_has_begun() -> None:
+    plan = begun(3)
+    steer(plan, "pause")
+    too_late(plan, 0)
+    steer(plan, "resume")
+    steer(plan, "pause")
+    assert len(plan.cancelled) == 2
+    too_late(plan, 0)
+    assert [answer[0] for answer in plan.answers.values()][-1] == "ok"
+
+
+def test_a_backfill_that_is_cancelled_launches_nothing_more_and_what_runs_goes_on() -> None:
+    plan = begun(5, maxRunning=2)
+    steer(plan, "cancel")
+    too_late(plan, 0)
+    taken_back(plan, 1)
+    plan.end(0)
+    plan.pass_s(100)
+    assert (len(plan.sent), counts(plan), backfill_of(plan).state) == (2, (0, 0, 1, 0, 1), "cancelled")
+    for kind in ("pause", "resume", "cancel"):
+        assert steer(plan, kind)[0] == "conflict"
+
+
+def test_a_paused_backfill_is_cancelled_or_ends_with_its_last_run() -> None:
+    plan = begun(1)
+    assert steer(plan, "resume")[:2] == ("conflict", "The backfill backfill:a/1 is not paused.")
+    steer(plan, "pause")
+    assert steer(plan, "pause")[0] == "conflict"
+    too_late(plan, 0)
+    plan.end(0)
+    assert backfill_of(plan).state == "ended"
+    plan.ask("backfill", name="a", begin=START - 9 * MINUTE, end=START)
+    steer(plan, "pause", 3)
+    assert steer(plan, "cancel", 3)[0] == "ok"
+    assert steer(plan, "pause", 99)[0] == "not_found"
+    assert plan.ask("pause_backfill", name="b", backfill=1)[0] == "not_found"
+
+
+def test_a_run_that_was_never_sent_and_is_too_old_is_launched_anew_by_its_backfill_and_not_while_that_is_paused() -> (
+    None
+):
+    plan = begun(2)
+    plan.planner.anew(key_of(plan.sent[0]), {}, plan.now)
+    plan.turn()
+    assert minutes(plan) == ["58", "58"]
+    steer(plan, "pause")
+    plan.planner.anew(key_of(plan.sent[1]), {}, plan.now)
+    plan.turn()
+    assert (minutes(plan), counts(plan)) == (["58", "58"], (2, 0, 0, 0, 0))
+
+
+def test_the_end_of_a_backfill_is_estimated_by_its_own_pace_without_the_time_in_which_it_was_paused() -> None:
+    plan = begun(4)
+    assert backfill_of(plan).ends_us(plan.now) is None
+    plan.pass_s(10)
+    plan.end(0)
+    assert backfill_of(plan).ends_us(plan.now) == plan.now + 30 * SECOND
+    steer(plan, "pause")
+    assert backfill_of(plan).ends_us(plan.now) is None
+    taken_back(plan, 1)
+    plan.pass_s(1_000)
+    steer(plan, "resume")
+    plan.pass_s(10)
+    assert backfill_of(plan).ends_us(plan.now) == plan.now + 60 * SECOND

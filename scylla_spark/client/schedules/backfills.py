@@ -13,10 +13,11 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.backfill import chosen, excluded, planned_between, watched_table
 from scylla_spark.core.plan.commands.plan_command import MOST_COUNTED
+from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, tag_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.tables.past_ranges import PastRange
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, NotFoundError
 
 Period = datetime | tuple[datetime, datetime]
 
@@ -56,6 +57,49 @@ class Backfill:
     versions: list[VersionRange] = field(default_factory=list)
 
 
+class BackfillStatus(NamedTuple):
+    """How a backfill stands.
+
+    Attributes:
+        tag: of its tasks, by which it is named.
+        number: of it among those of its schedule.
+        state: "running", "paused", "cancelled", or "ended".
+        total: how many runs it is.
+        succeeded: runs that have.
+        failed: runs that have, or could not be launched.
+        cancelled: runs that were, or ended unrun.
+        running: runs that were launched and have not ended.
+        left: runs that are to be launched.
+        max_running: how many run at once.
+        priority: of their tasks.
+        author: who asked for it.
+        begun_at: when.
+        ends_at: when it will be over at the pace that it had so far; None: it does not go on, or no run of it has ended yet.
+        over_at: when it was over; None: it is not.
+    """
+
+    tag: str
+    number: int
+    state: str
+    total: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    running: int
+    left: int
+    max_running: int
+    priority: int
+    author: str
+    begun_at: datetime
+    ends_at: datetime | None
+    over_at: datetime | None
+
+    @property
+    def done(self) -> int:
+        """How many runs have ended."""
+        return self.succeeded + self.failed + self.cancelled
+
+
 class Wanted(NamedTuple):
     """What a backfill is to run.
 
@@ -66,6 +110,54 @@ class Wanted(NamedTuple):
 
     backfill: Backfill
     fields: dict[str, Any]
+
+
+def backfills_of(entry: Entry, now: int) -> list[BackfillStatus]:
+    """How the backfills of a schedule stand, the newest first; those that were over first are forgotten.
+
+    Args:
+        entry: the schedule.
+        now: microseconds since the epoch.
+    """
+    return [_status(entry.name, one, now) for one in sorted(entry.backfills.values(), key=lambda one: -one.number)]
+
+
+def number_of(name: str, tag: str) -> int:
+    """The number of a backfill of a schedule that has a tag.
+
+    Raises:
+        ArgumentError: no backfill of this schedule can have it.
+    """
+    number = tag.rpartition("/")[2]
+    if number.isascii() and number.isdecimal() and len(number) < 16 and tag_of(name, int(number)) == tag:
+        return int(number)
+    raise ArgumentError(
+        f"{tag!r} is the tag of no backfill of {name!r}.",
+        hint="`scylla-spark schedule backfills NAME` lists them with their tags.",
+    )
+
+
+def schedule_with(state: PlanState, tag: str) -> str:
+    """The schedule of which a backfill has a tag.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    for entry in state.entries.values():
+        if any(tag_of(entry.name, number) == tag for number in entry.backfills):
+            return entry.name
+    raise NotFoundError(
+        f"There is no backfill {tag!r}.", hint="`scylla-spark schedule backfills NAME` lists those of a schedule."
+    )
+
+
+def _status(name: str, one: BackfillEntry, now: int) -> BackfillStatus:
+    ends_us = one.ends_us(now)
+    return BackfillStatus(
+        tag_of(name, one.number), one.number, one.state, one.total, one.succeeded, one.failed, one.cancelled, len(one.running),
+        len(one.left), one.most, one.priority, one.author, from_us(one.begun_us), from_us(ends_us) if ends_us is not None else None,
+        from_us(one.over_us) if one.over_us else None,
+    )  # fmt: skip
 
 
 def wanted_times(

@@ -20,7 +20,7 @@ from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.schedules.backfills import Backfill, Period
+    from scylla_spark.client.schedules.backfills import Backfill, BackfillStatus, Period
 
 MOST_RUNS_LISTED: Final = 10_000
 
@@ -209,6 +209,45 @@ class ScheduleHandle:
             return found.backfill
         done = self._ask("backfill", name=self.name, maxRunning=max_running, priority=priority, **found.fields)
         return replace(found.backfill, tag=done.get("tag", ""))
+
+    def backfills(self) -> list[BackfillStatus]:
+        """Its backfills, the newest first: how far each is, and when it will be over; the last ten that are over are kept.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        from scylla_spark.client.schedules.backfills import backfills_of
+
+        return backfills_of(self._entry(self._connection.plan.state()), now_us())
+
+    def pause_backfill(self, tag: str) -> None:
+        """Launches no more of a backfill; when this returns, nothing of it begins that had not begun. What runs goes on.
+
+        What a worker has leased ends, as with any cancel, and is run again when the backfill goes on.
+
+        Args:
+            tag: of the backfill, as the answer and the list of backfills name it.
+
+        Raises:
+            ArgumentError: no backfill of this schedule can have the tag.
+            ConflictError: it is paused already, or over.
+            NotFoundError: there is no such schedule, or it has no such backfill.
+            WaitTimeoutError: it is done, but no dispatcher has said yet of all that was launched that it has begun or was taken back.
+        """
+        self._steer_backfill("pause", tag)
+
+    def resume_backfill(self, tag: str) -> None:
+        """Lets a paused backfill go on with what it has left, in its order. See `pause_backfill`."""
+        self._steer_backfill("resume", tag)
+
+    def cancel_backfill(self, tag: str) -> None:
+        """Runs nothing more of a backfill: what has not begun never does, what runs goes on. See `pause_backfill`."""
+        self._steer_backfill("cancel", tag)
+
+    def _steer_backfill(self, what: str, tag: str) -> None:
+        from scylla_spark.client.schedules.backfills import number_of
+
+        self._ask(f"{what}_backfill", name=self.name, backfill=number_of(self.name, tag))
 
     def next_runs(self, count: int = 5, after: datetime | None = None) -> list[datetime]:
         """Its next planned times, the first first; empty for one that is paused or fires on what happens.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.launching import Launching
-from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, begins
+from scylla_spark.core.plan.state.backfill_entry import CANCELLED, ENDED, PAUSED, RUNNING, BackfillEntry, begins, tag_of
+from scylla_spark.core.plan.state.plan_log import BACKFILL_STANDS
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -13,6 +15,12 @@ from scylla_spark.errors import ConflictError
 
 NEXT_RUN: Final = "backfill"
 """Kind of the timers at which a backfill may launch its next runs."""
+_WORDS: Final = {
+    RUNNING: "is not paused",
+    PAUSED: "is paused already",
+    CANCELLED: "was cancelled",
+    ENDED: "has ended",
+}
 
 
 class Backfilling:
@@ -54,6 +62,32 @@ class Backfilling:
             )
         self._journal.note(*begins(entry.name, backfill))
         self._goes_on(entry, backfill)
+
+    def steer(self, entry: Entry, backfill: BackfillEntry, state: str, now: int) -> list[TaskKey]:
+        """Pauses a backfill, lets it go on, or cancels it.
+
+        Args:
+            entry: of the schedule.
+            backfill: of it.
+            state: "paused", "running" or "cancelled", from now on.
+            now: microseconds since the epoch.
+
+        Returns:
+            Keys of runs that were launched, and may not have begun: these are taken back.
+
+        Raises:
+            ConflictError: it is over, or in that state already.
+        """
+        if backfill.is_over or backfill.state == state:
+            raise ConflictError(
+                f"The backfill {tag_of(entry.name, backfill.number)} {_WORDS[backfill.state]}.",
+                hint="Nothing is to be done.",
+            )
+        self._journal.note(BACKFILL_STANDS, entry.name, backfill.number, state, now)
+        if state == RUNNING:
+            self._goes_on(entry, backfill._replace(since_us=now))
+            return []
+        return [self._launching.take_back(entry, entry.runs[number], now) for number in backfill.running]
 
     def room(self, entry: Entry, now: int) -> None:
         """A run of a schedule has ended: its backfills may go on.

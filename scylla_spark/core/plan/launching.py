@@ -62,6 +62,7 @@ _NO_PROMISE: Final = (
     0,
     0,
 )  # planned times of a backfill are past: no time is one by which a run is to begin, or to end
+_ASKS: Final = "planner"  # who takes a run back is answered if it is too late; by the key, it is known of which run
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
 
 
@@ -309,6 +310,18 @@ class Launching:
             return
         command = Command(CANCEL, run.key, 0, enqueued_us=now, grace_ms=grace_ms)
         self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
+
+    def take_back(self, entry: Entry, run: Run, now: int) -> TaskKey:
+        """Asks for the end of a run that may not have begun, and for an answer if it has; its key.
+
+        Args:
+            entry: the schedule.
+            run: of it; one that was asked to end before is asked again.
+            now: microseconds since the epoch.
+        """
+        command = Command(CANCEL, run.key, 0, enqueued_us=now, request_id=_ASKS)
+        self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
+        return run.key
 
     def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
         """Takes back what was launched ahead of its time; the keys of all that may begin until then, also of what was taken back before."""

@@ -42,7 +42,7 @@ from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling
-from scylla_spark.core.records.fact import Fact, Fence
+from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence
 
 __all__ = ["COMMANDS", "Planner"]
 
@@ -112,7 +112,8 @@ class Planner:
         }  # fmt: skip
         at_once: dict[str, AtOnce] = {
             "run": by_hand.run, "backfill": by_hand.backfill, "event": happenings.event, "partitions": happenings.partitions,
-            "calendar": calendars.put, "test_rule": self._test_rule,
+            "calendar": calendars.put, "test_rule": self._test_rule, "pause_backfill": by_hand.pause_backfill,
+            "resume_backfill": by_hand.resume_backfill, "cancel_backfill": by_hand.cancel_backfill,
         }  # fmt: skip
         return Obeying(self._journal, groups, answers, stepwise, at_once)
 
@@ -188,6 +189,8 @@ class Planner:
                 self._ended.only_end(fact, now)
         elif fact.terminal:
             self._take_end(at, fact, resumed, now)
+        elif fact.outcome == TOO_LATE:
+            self._answers.ended(fact.key)
         elif fact.started_us and fact.key in self.state.runs:
             self._take_start(at, fact, now)
 

@@ -82,6 +82,9 @@ class _Fields(TypedDict, total=False):
             "delete_rule",
             "test_rule",
             "audit",
+            "pause_backfill",
+            "resume_backfill",
+            "cancel_backfill",
         ]
     ]
     id: _Identifier
@@ -106,6 +109,7 @@ class _Fields(TypedDict, total=False):
     order: Literal["oldest", "newest"]
     priority: Annotated[int, Field(ge=0, le=255)]
     maxRunning: Annotated[int, Field(ge=1, le=100)]
+    backfill: _Count
     tableId: Text
     versions: Annotated[list[_Versions], Field(min_length=1, max_length=MOST_BACKFILLED)]
     leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
@@ -123,7 +127,8 @@ _NEEDS: Final = {
     "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
     "backfill": ("name",), "put_queue": ("queues",), "delete_queue": ("names",), "put_token": ("tokens",),
     "delete_token": ("names",), "put_rule": ("rules",), "delete_rule": ("names",), "test_rule": ("name",),
-    "audit": ("entries",),
+    "audit": ("entries",), "pause_backfill": ("name", "backfill"), "resume_backfill": ("name", "backfill"),
+    "cancel_backfill": ("name", "backfill"),
 }  # fmt: skip
 _SELECT: Final = frozenset({"delete", "pause", "resume"})
 _read = TypeAdapter(_Fields).validator.validate_json

@@ -1,4 +1,4 @@
-"""Runs that somebody asks for: one, or those of past times."""
+"""Runs that somebody asks for: one, or those of a backfill, which is steered as a whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from scylla_spark.core.plan.backfilling import Backfilling
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.launching import Launching
-from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, Item, Versions, tag_of
+from scylla_spark.core.plan.state.backfill_entry import (
+    CANCELLED,
+    PAUSED,
+    RUNNING,
+    BackfillEntry,
+    Item,
+    Versions,
+    tag_of,
+)
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
@@ -82,6 +90,41 @@ class RunsByHand:
             )  # fmt: skip
         done = {"planned": planned, "launched": len(wanted), "tag": tag_of(entry.name, number)}
         self._answers.done(command.id, done)
+
+    def pause_backfill(self, offset: int, command: PlanCommand, now: int) -> None:
+        """Launches nothing of a backfill any more; answers when nothing of it can begin that had not begun. See `_steer`."""
+        self._steer(command, PAUSED, now)
+
+    def resume_backfill(self, offset: int, command: PlanCommand, now: int) -> None:
+        """Lets a paused backfill go on with what it has left. See `_steer`."""
+        self._steer(command, RUNNING, now)
+
+    def cancel_backfill(self, offset: int, command: PlanCommand, now: int) -> None:
+        """Forgets what a backfill has left; what runs goes on. See `_steer`."""
+        self._steer(command, CANCELLED, now)
+
+    def _steer(self, command: PlanCommand, state: str, now: int) -> None:
+        """Brings a backfill into a state.
+
+        Args:
+            command: which schedule, and number of its backfill.
+            state: from now on.
+            now: microseconds since the epoch.
+
+        Raises:
+            NotFoundError: there is no such schedule, or it has no such backfill.
+            ConflictError: the backfill is over, or in that state already.
+        """
+        entry = self._asked_about(command)
+        backfill = entry.backfills.get(command.fields["backfill"])
+        if backfill is None:
+            raise NotFoundError(
+                f"The schedule {entry.name!r} has no backfill {command.fields['backfill']}.",
+                hint="`scylla-spark schedule backfills NAME` lists them.",
+            )
+        taken_back = self._backfilling.steer(entry, backfill, state, now)
+        done = {"tag": tag_of(entry.name, backfill.number), "state": state}
+        self._answers.done_when_ended(command.id, set(taken_back), done, now)
 
     def _of_times(self, entry: Entry, fields: Mapping[str, Any]) -> tuple[int, tuple[Item, ...]]:
         """How many times are planned, and the runs of those that are wanted."""

@@ -109,6 +109,10 @@ class BackfillEntry(NamedTuple):
         """As it travels."""
         return self._asdict() | {"running": list(self.running.items())}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> BackfillEntry:
+        """Itself: it is never changed, and may have a thousand items."""
+        return self
+
     @property
     def is_over(self) -> bool:
         """Whether nothing of it will be launched any more."""
@@ -157,7 +161,7 @@ class BackfillEntry(NamedTuple):
             generation: number of the run.
             outcome: of its task.
             at_us: when.
-            taken_back: the planner has asked for that, and it had not begun: it is to be run later, in its place.
+            taken_back: the planner has asked for that, and nothing has come of it: it is to be run later, in its place.
         """
         item = self.running.get(generation)
         if item is None:

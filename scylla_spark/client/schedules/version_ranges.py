@@ -79,8 +79,8 @@ class _Log:
                     hint="Give a version that it has as the last one.",
                 )
             yield from _sound(self._table.narrow(found, self._trigger))
-            for commit in found:
-                self.cursor = self.cursor.after(commit)
+            header = self._table.header  # of the last commit: the id of the table may stand in none of these commits
+            self.cursor = Cursor(header.table_id if header else "", found[-1].version)
 
 
 def _sound(found: list[Commit] | TableTrouble) -> list[Commit]:

@@ -237,7 +237,31 @@ def test_a_schedule_that_never_was_is_a_page(client):
     assert "There is no schedule 'nope'" in seen(answer)
 
 
-@pytest.mark.parametrize("act", ["pause", "resume", "run", "backfill"])
+def test_a_backfill_shows_how_far_it_is_and_is_paused_resumed_and_cancelled(client, site):
+    assert "Backfills, the newest first" not in seen(client.get(f"/ui/schedules/{PATH}"))
+    window = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-05T00:00:00Z"}
+    client.post(f"/v1/schedules/{PATH}:backfill", json=window)
+    planner = site.connection.plan.planner
+    planner.pass_s(0)
+    planner.pass_s(10)
+    planner.end(0, "failed")
+    page = client.get(f"/ui/schedules/{PATH}")
+    assert f"backfill:{NAME}/1 running 1 of 4 1 1" in seen(page)
+    assert "about" in seen(page)
+    for act, said, state in (
+        ("pause", "is paused; what runs goes on", "paused"), ("resume", "goes on with what it has left", "running"),
+        ("cancel", "is cancelled", "cancelled"),
+    ):  # fmt: skip
+        answer = sent(client, f"/ui/schedules/{PATH}/backfills/1/{act}", page)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/schedules/{PATH}")
+        page = client.get(answer.headers["location"])
+        assert said in seen(page)
+        assert site.connection.plan.planner.shadow.entries[NAME].backfills[1].state == state
+    assert f"/ui/schedules/{PATH}/backfills/1/" not in page.text, "nothing is to be done with it any more"
+    assert sent(client, f"/ui/schedules/{PATH}/backfills/1/pause", page).status_code == 409
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "run", "backfill", "backfills/1/pause", "backfills/1/cancel"])
 def test_acts_need_the_token_of_the_form(client, act):
     assert client.post(f"/ui/schedules/{PATH}/{act}", data={"form_token": "x"}, headers=ORIGIN).status_code == 403
 

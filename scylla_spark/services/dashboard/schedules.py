@@ -111,7 +111,28 @@ async def backfill(page: Page) -> Response:
     )
 
 
+async def pause_backfill(page: Page) -> Response:
+    """Launches no more of a backfill."""
+    return await _steer_backfill(page, "pause", "The backfill is paused; what runs goes on.")
+
+
+async def resume_backfill(page: Page) -> Response:
+    """Lets a paused backfill go on."""
+    return await _steer_backfill(page, "resume", "The backfill goes on with what it has left.")
+
+
+async def cancel_backfill(page: Page) -> Response:
+    """Runs nothing more of a backfill."""
+    return await _steer_backfill(page, "cancel", "The backfill is cancelled; what runs goes on.")
+
+
 # -- below ----------------------------------------------------------------------------------------------------------------
+
+
+async def _steer_backfill(page: Page, act: str, said: str) -> Response:
+    name, number = page.part("name"), page.part("number")
+    await page.own.post(f"{_path(name)}/backfills/{segment(number)}:{act}", author=page.author)
+    return page.goes(_place(name), said)
 
 
 def _path(name: str) -> str:
@@ -137,12 +158,13 @@ async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: di
     path, at = _path(name), page.asked("at")
     schedule = await page.own.get(path)
     when = iso(instant_given("at", at)) if at else None
-    times, told, said = await asyncio.gather(
-        _times(page, path), page.own.get(f"{path}/fires", limit=_FIRES), page.own.get(f"{path}:explain", at=when)
-    )
+    times, told, said, filled = await asyncio.gather(
+        _times(page, path), page.own.get(f"{path}/fires", limit=_FIRES), page.own.get(f"{path}:explain", at=when),
+        page.own.get(f"{path}/backfills"),
+    )  # fmt: skip
     return page.shown(
         "schedule.html", place="schedules", schedule=schedule, times=times, fires=[_fire(row) for row in told["fires"]],
-        complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
+        backfills=filled["backfills"], complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
         wanted={name: wanted.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
         definition={name: value for name, value in schedule["definition"].items() if name != "name"},
     )  # fmt: skip
@@ -175,4 +197,7 @@ def _fire(row: dict[str, Any]) -> dict[str, Any]:
 ROUTES: Final = (
     shows("/ui/schedules", look), shows("/ui/fires", fires), shows("/ui/schedules/{name}", one), acts("/ui/schedules/{name}/pause", pause),
     acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/backfill", backfill),
+    acts("/ui/schedules/{name}/backfills/{number}/pause", pause_backfill),
+    acts("/ui/schedules/{name}/backfills/{number}/resume", resume_backfill),
+    acts("/ui/schedules/{name}/backfills/{number}/cancel", cancel_backfill),
 )  # fmt: skip

@@ -149,6 +149,25 @@ def test_a_backfill_that_a_planner_of_before_has_launched_in_part_goes_on_with_t
     assert minutes(plan) == ["57", "58", "59"]
 
 
+def test_a_backfill_that_a_defect_has_kept_from_launching_goes_on_when_its_schedule_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    plan = begun(2)
+    plan.ask("resume", names=["a"])
+    with monkeypatch.context() as patch:
+        patch.setattr("scylla_spark.core.plan.launching.Launching.next_of", fails)
+        plan.end(0)
+    assert "a defect" in plan.planner.state.entries["a"].note
+    plan.pass_s(30)
+    assert len(plan.sent) == 1
+    plan.ask("resume", names=["a"])
+    plan.pass_s(0)
+    assert minutes(plan) == ["58", "59"]
+
+
 # -- versions of a table ------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.state.backfill_entry import CANCELLED, ENDED, PAUSED, RUNNING, BackfillEntry, begins, tag_of
-from scylla_spark.core.plan.state.plan_log import BACKFILL_STANDS
+from scylla_spark.core.plan.state.plan_log import BACKFILL_STANDS, Change
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -36,6 +36,12 @@ class Backfilling:
         self._journal = journal
         self._timers = timers
         self._launching = launching
+        journal.watchers.append(self._watch)
+
+    def _watch(self, change: Change) -> None:
+        """Goes on with the backfills of a schedule that fires again: a defect that paused it may have kept them from launching."""
+        if change[0] == "set" and change[2].get("paused") is False:
+            self.load(self._journal.state.entries[change[1]])
 
     def load(self, entry: Entry) -> None:
         """Takes over the backfills of a schedule of the log."""

@@ -101,6 +101,8 @@ def test_versions_that_the_log_does_not_have_are_refused_with_what_to_do(path, s
         ranges_between(settings, OnTable(path), 1, 9)
     with pytest.raises(ArgumentError, match="ends with version 6"):
         ranges_between(settings, OnTable(path), 8, 9)
+    with pytest.raises(ArgumentError, match="more than 10000 versions"):
+        ranges_between(settings, OnTable(path), 0, 10_001)
     for begin, end in ((3, 3), (4, 3), (-2, 3)):
         with pytest.raises(ArgumentError, match="no versions after"):
             ranges_between(settings, OnTable(path), begin, end)

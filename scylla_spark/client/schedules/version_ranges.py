@@ -20,7 +20,7 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import Row
 from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable, located
 
-MOST_VERSIONS: Final = 100_000
+MOST_VERSIONS: Final = 10_000
 _AT_ONCE: Final = 1_000
 _ELSEWHERE: Final = (
     "Ask from where it can be read, with `schedule backfill` or in Python, or give this process the right to read it."

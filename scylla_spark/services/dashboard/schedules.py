@@ -68,7 +68,8 @@ async def one(page: Page) -> Response:
     if not any(end in asked for end in _WANTED[:2]):
         return await _shown(page, name, {}, None)
     found = await page.own.post(f"{_path(name)}:backfill", _backfill(asked) | {"dry_run": True})
-    return await _shown(page, name, asked, {"planned": found["planned"], "typed": len(found["planned"]) > _TYPED})
+    typed = len(found["planned"]) > _TYPED
+    return await _shown(page, name, asked, {"planned": found["planned"], "versions": found["versions"], "typed": typed})
 
 
 async def pause(page: Page) -> Response:
@@ -105,7 +106,8 @@ async def backfill(page: Page) -> Response:
         }
         raise ApiProblem(409, problem)
     found = await page.own.post(f"{_path(name)}:backfill", wanted, author=page.author)
-    words = f"{len(found['planned'])} past times run now, beside what the schedule does by itself"
+    what = "ranges of versions" if found["versions"] else "past times"
+    words = f"{len(found['planned'])} {what} run now, beside what the schedule does by itself"
     return page.goes(
         _place(name), f"{words}; their tasks have the tag {found['tag']}." if found["tag"] else f"{words}."
     )
@@ -149,9 +151,21 @@ def _backfill(form: Mapping[str, str]) -> dict[str, Any]:
     if not running.isdecimal():
         raise unreadable("At once", running, "It is a number from 1 to 100.")
     return {
-        "begin": iso(instant_given("begin", form.get("begin", ""))), "end": iso(instant_given("end", form.get("end", ""))),
+        "begin": _end_of("begin", form), "end": _end_of("end", form),
         "order": form.get("order", "oldest"), "max_running": int(running), "reprocess": form.get("reprocess", "none"),
     }  # fmt: skip
+
+
+def _end_of(name: str, form: Mapping[str, str]) -> str | int:
+    """Where a backfill begins or ends: a version, if it is a whole number, else an instant."""
+    text = form.get(name, "").strip()
+    is_version = text == "-1" or (text.isascii() and text.isdecimal() and len(text) < 16)
+    return int(text) if is_version else iso(instant_given(name, text))
+
+
+def _watches_a_table(trigger: Mapping[str, Any]) -> bool:
+    of = trigger.get("of")
+    return trigger["kind"] == "table" or (isinstance(of, list) and any(map(_watches_a_table, of)))
 
 
 async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: dict[str, Any] | None) -> Response:
@@ -165,6 +179,7 @@ async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: di
     return page.shown(
         "schedule.html", place="schedules", schedule=schedule, times=times, fires=[_fire(row) for row in told["fires"]],
         backfills=filled["backfills"], complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
+        watches_a_table=_watches_a_table(schedule["definition"]["trigger"]),
         wanted={name: wanted.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
         definition={name: value for name, value in schedule["definition"].items() if name != "name"},
     )  # fmt: skip

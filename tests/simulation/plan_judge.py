@@ -17,7 +17,7 @@ from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
 MINUTE = 60 * SECOND
-MOST_STEP_BYTES = 14_000
+MOST_STEP_BYTES = 11_000
 TIMED = ("skip", "caught", "all", "lane", "one", "two", "prompt")
 
 

@@ -10,7 +10,8 @@ from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.changes import WHOLE, Fired, Pending, Range, counted, ranges
 from scylla_spark.core.plan.tables.commit import Commit, Count
-from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.tables.growth import Growth
+from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.plan.triggers.trigger import OnTable, Operation
 from scylla_spark.errors import ArgumentError
 

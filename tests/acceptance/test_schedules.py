@@ -1,6 +1,7 @@
 """Schedules on a real broker, real tables and real processes: what fires, what does not, and what is written down about it."""
 
 import json
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -257,6 +258,29 @@ def test_a_backfill_runs_the_days_that_are_missing_and_none_twice(deployment, sc
     assert second == [f"2026-01-0{day}T03:00:00Z" for day in (5, 4, 3)]
 
 
+def test_a_backfill_that_is_paused_begins_nothing_until_it_goes_on_and_then_runs_the_rest_in_order(
+    deployment, scheduler
+):
+    payload = {"mark": "{{ planned }}", "ms": 700}
+    scheduler.put_schedules(Schedule("past", "work", Trigger.cron("0 3 * * *"), payload=payload))
+    past = scheduler.schedule("past")
+    tag = past.backfill(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 9, tzinfo=UTC), max_running=2).tag
+    eventually(lambda: len(marks(deployment, "past")) >= 2, PATIENCE)
+    past.pause_backfill(tag)
+    begun = {run.key for run in deployment.history() if run.key.uniqueness_key.startswith("past/")}
+    eventually(lambda: past.backfills()[0].running == 0, PATIENCE)
+    assert not holds(lambda: len(marks(deployment, "past")) > len(begun), 3), "nothing begins once the pause is told"
+    (stands,) = past.backfills()
+    assert (stands.state, stands.total, stands.succeeded) == ("paused", 8, len(begun))
+    past.resume_backfill(tag)
+    eventually(lambda: past.backfills()[0].state == "ended", PATIENCE)
+    assert sorted(marks(deployment, "past")) == [f"2026-01-0{day}T03:00:00Z" for day in range(1, 9)]
+    assert past.backfills()[0].over_at is not None
+    other = past.backfill(datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 2, 1, tzinfo=UTC)).tag
+    past.cancel_backfill(other)
+    assert not holds(lambda: len(marks(deployment, "past")) > 9, 2), "what had begun went on, and no other began"
+
+
 def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(place):
     process = place.up()
     process.ready()
@@ -322,6 +346,13 @@ def test_a_table_that_grows_hands_each_of_its_versions_to_one_run(deployment, sc
     edges = [tuple(map(int, mark.split("-"))) for mark in marks(deployment, "each")]
     assert edges[0][0] == 0
     assert all(before[1] == after[0] for before, after in pairwise(edges)), "ranges touch"
+    assert scheduler.schedule("each").backfill(0, newest).versions == [], "all of them ran"
+    again = scheduler.schedule("each").backfill(0, newest, reprocess="all", max_running=2)
+    past = [f"{one.from_version}-{one.to_version}" for one in again.versions]
+    assert (past[0], past[-1]) == ("0-1", f"3-{newest}")
+    eventually(
+        lambda: Counter(marks(deployment, "each")) >= Counter(past) + Counter(f"{a}-{b}" for a, b in edges), PATIENCE
+    )
     scheduler.emit("now")
     eventually(lambda: marks(deployment, "either") == ["now"], PATIENCE)
     assert "missing" in eventually(lambda: fires_of(deployment, "missing"), PATIENCE)[0]["why"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from scylla_spark import Schedule, Scheduler, Trigger
 from scylla_spark.client.schedules.sets import put
@@ -213,9 +215,90 @@ def test_a_backfill_leaves_out_the_times_and_stretches_that_it_is_told(client, s
     day = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(7)]
     made = hourly.backfill(day[0], day[6], exclude=[day[5], (day[1], day[3])])
     assert made.planned == [day[0], day[3], day[4]]
-    assert len(site.connection.plan.planner.sent) == 3
+    planner = site.connection.plan.planner
+    planner.pass_s(0)
+    planner.end()
+    planner.end()
+    assert len(planner.sent) == 3
     for wrong in (["2026-01-01T05:30:00Z"], [["2026-01-01T05:00:00Z"] * 2], [["2026-01-01T05:00:00Z"]], ["noon"]):
         assert kind(client.post("/v1/schedules/hourly:backfill", json=days | {"exclude": wrong})) == "/problems/invalid"
+
+
+def test_a_backfill_of_a_data_schedule_runs_past_versions_of_its_table(client, site, tmp_path):
+    path = f"{tmp_path}/orders"
+    for number in (1, 2, 3):
+        write_deltalake(path, pa.table({"id": list(range(number))}), mode="append")
+    DeltaTable(path).optimize.compact()
+    write_deltalake(path, pa.table({"id": [1]}), mode="append")
+    definition = {
+        "handler": "h",
+        "trigger": {"kind": "table", "table": path},
+        "payload": {"from": "{{ table.from_version }}"},
+    }
+    assert client.put("/v1/schedules/rollup", json=definition).status_code == 201
+    wanted = {"begin": 0, "end": 4, "max_running": 2}
+    told = client.post("/v1/schedules/rollup:backfill", json=wanted | {"dry_run": True}).json()
+    assert [(one["from_version"], one["to_version"], one["rows"]) for one in told["versions"]] == [
+        (0, 1, 2),
+        (1, 2, 3),
+        (2, 4, 1),
+    ]
+    assert (told["tag"], len(told["planned"])) == ("", 3)
+    newest = client.post("/v1/schedules/rollup:backfill", json=wanted | {"order": "newest"}).json()
+    assert (newest["tag"], newest["versions"]) == ("backfill:rollup/1", told["versions"][::-1])
+    planner = site.connection.plan.planner
+    planner.pass_s(0)
+    assert [one["taskData"] for one in planner.sent] == [{"from": 2}, {"from": 1}]
+    left = client.post("/v1/schedules/rollup:backfill", json=wanted | {"dry_run": True}).json()["versions"]
+    assert [one["from_version"] for one in left] == [1, 2], (
+        "what is left of the other will run; no table of fires is kept here"
+    )
+    for wrong, hint in (
+        ({"begin": 0, "end": 9}, "ends with version 4"), ({"begin": 0, "end": "2026-01-01T00:00:00Z"}, "two versions"),
+        ({"begin": 3, "end": 2}, "no versions after"), ({"begin": 0, "end": 2, "exclude": ["2026-01-01T00:00:00Z"]}, "left out of"),
+    ):  # fmt: skip
+        problem = client.post("/v1/schedules/rollup:backfill", json=wrong)
+        assert kind(problem) == "/problems/invalid"
+        assert hint in problem.text
+    assert "watches no table" in client.post("/v1/schedules/nightly:backfill", json=wanted).text
+
+
+def test_a_backfill_is_listed_paused_resumed_and_cancelled_as_a_whole(client, site):
+    client.put("/v1/schedules/team%2Fhourly", json={"handler": "h", "every": "1h"})
+    path, planner = "/v1/schedules/team%2Fhourly", site.connection.plan.planner
+    assert client.get(f"{path}/backfills").json() == {"backfills": []}
+    days = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-01T06:00:00Z", "order": "newest"}
+    assert client.post(f"{path}:backfill", json=days, params={"author": "me"}).json()["tag"] == "backfill:team/hourly/1"
+    planner.pass_s(0)
+    planner.pass_s(10)
+    planner.end(0, "failed")
+    (found,) = client.get(f"{path}/backfills").json()["backfills"]
+    numbers = ("number", "total", "done", "succeeded", "failed", "cancelled", "running", "left", "max_running")
+    assert [found[name] for name in numbers] == [1, 6, 1, 0, 1, 0, 1, 4, 1]
+    assert (found["state"], found["author"], found["over_at"]) == ("running", "me", None)
+    assert found["ends_at"] > found["begun_at"]
+    assert client.post(f"{path}/backfills/1:pause").json()["state"] == "paused"
+    assert client.get(f"{path}/backfills").json()["backfills"][0]["ends_at"] is None
+    assert kind(client.post(f"{path}/backfills/1:pause")) == "/problems/conflict"
+    planner.end(1)
+    assert len(planner.sent) == 2
+    assert client.post(f"{path}/backfills/1:resume").json()["state"] == "running"
+    planner.pass_s(0)
+    assert [one["uniquenessKey"].split("/")[2][11:13] for one in planner.sent] == ["05", "04", "03"]
+    cancelled = client.post(f"{path}/backfills/1:cancel").json()
+    assert (cancelled["state"], cancelled["left"], cancelled["over_at"] is None) == ("cancelled", 0, False)
+    for wrong in ("9:pause", "9:resume"):
+        assert kind(client.post(f"{path}/backfills/{wrong}")) == "/problems/not-found"
+    assert kind(client.post(f"{path}/backfills/0:cancel")) == "/problems/invalid"
+    assert kind(client.get("/v1/schedules/nope/backfills")) == "/problems/not-found"
+    handle = scheduler_of(site).schedule("team/hourly")
+    assert [(one.tag, one.state, one.done) for one in handle.backfills()] == [
+        ("backfill:team/hourly/1", "cancelled", 2)
+    ]
+    with pytest.raises(ArgumentError, match="tag of no backfill"):
+        handle.pause_backfill("backfill:other/1")
+    with pytest.raises(ConflictError, match="was cancelled"):
+        handle.resume_backfill("backfill:team/hourly/1")
 
 
 def test_a_schedule_goes_on_where_it_was_or_from_now_on(client, site):

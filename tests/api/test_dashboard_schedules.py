@@ -7,7 +7,9 @@ import re
 from datetime import timedelta
 from html import unescape
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule
@@ -237,7 +239,46 @@ def test_a_schedule_that_never_was_is_a_page(client):
     assert "There is no schedule 'nope'" in seen(answer)
 
 
-@pytest.mark.parametrize("act", ["pause", "resume", "run", "backfill"])
+def test_a_backfill_shows_how_far_it_is_and_is_paused_resumed_and_cancelled(client, site):
+    assert "Backfills, the newest first" not in seen(client.get(f"/ui/schedules/{PATH}"))
+    window = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-05T00:00:00Z"}
+    client.post(f"/v1/schedules/{PATH}:backfill", json=window)
+    planner = site.connection.plan.planner
+    planner.pass_s(0)
+    planner.pass_s(10)
+    planner.end(0, "failed")
+    page = client.get(f"/ui/schedules/{PATH}")
+    assert f"backfill:{NAME}/1 running 1 of 4 1 1" in seen(page)
+    assert "about" in seen(page)
+    for act, said, state in (
+        ("pause", "is paused; what runs goes on", "paused"), ("resume", "goes on with what it has left", "running"),
+        ("cancel", "is cancelled", "cancelled"),
+    ):  # fmt: skip
+        answer = sent(client, f"/ui/schedules/{PATH}/backfills/1/{act}", page)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/schedules/{PATH}")
+        page = client.get(answer.headers["location"])
+        assert said in seen(page)
+        assert site.connection.plan.planner.shadow.entries[NAME].backfills[1].state == state
+    assert f"/ui/schedules/{PATH}/backfills/1/" not in page.text, "nothing is to be done with it any more"
+    assert sent(client, f"/ui/schedules/{PATH}/backfills/1/pause", page).status_code == 409
+
+
+def test_a_data_schedule_is_backfilled_over_versions_of_its_table(client, site, tmp_path):
+    for number in (1, 2, 3):
+        write_deltalake(f"{tmp_path}/orders", pa.table({"id": list(range(number))}), mode="append")
+    trigger = {"kind": "any", "of": [{"kind": "table", "table": f"{tmp_path}/orders"}, {"kind": "event", "name": "e"}]}
+    client.put("/v1/schedules/rollup", json={"handler": "h", "trigger": trigger})
+    window = {"begin": "0", "end": "2", "order": "oldest", "max_running": "1", "reprocess": "all"}
+    assert "run past versions of its table" in seen(client.get("/ui/schedules/rollup"))
+    preview = client.get("/ui/schedules/rollup", params=window)
+    assert "versions 1 to 1, 2 rows" in seen(preview)
+    assert "versions 2 to 2, 3 rows" in seen(preview)
+    answer = sent(client, "/ui/schedules/rollup/backfill", preview, **window)
+    assert "2 ranges of versions run now" in seen(client.get(answer.headers["location"]))
+    assert site.connection.plan.planner.shadow.entries["rollup"].backfills[1].total == 2
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "run", "backfill", "backfills/1/pause", "backfills/1/cancel"])
 def test_acts_need_the_token_of_the_form(client, act):
     assert client.post(f"/ui/schedules/{PATH}/{act}", data={"form_token": "x"}, headers=ORIGIN).status_code == 403
 

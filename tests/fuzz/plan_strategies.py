@@ -252,6 +252,12 @@ def command(type_, required, optional=None):
     )
 
 
+version_ranges = brief(
+    some(
+        {name: st.sampled_from(NUMBERS) for name in ("fromVersion", "toVersion", "rows", "commits", "bytes")},
+        {"at": instants, "part": st.sampled_from(TEXTS), "x": st.just("1")},
+    ).map(lambda one: our.as_json(one.items()))
+)
 commands = our.damaged(
     brief(
         weighted(
@@ -269,6 +275,23 @@ commands = our.damaged(
             (1, command("pause", {"names": names}, SELECTED | {"until": instants})),
             (1, command("resume", {"names": names}, SELECTED)),
             (1, command("run", {"name": planned}, {"payload": wild_fields})),
+            (
+                1,
+                command(
+                    "backfill",
+                    {"name": planned, "begin": instants, "end": instants},
+                    {"maxRunning": st.sampled_from(NUMBERS)},
+                ),
+            ),
+            (
+                1,
+                command(
+                    "backfill",
+                    {"name": planned, "versions": listed(version_ranges)},
+                    {"tableId": st.sampled_from(TEXTS)},
+                ),
+            ),
+            (1, command("pause_backfill", {"name": planned, "backfill": st.sampled_from(NUMBERS)})),
             (1, command("calendar", {"name": st.just('"de"'), "days": days})),
             (2, command("put_queue", {"queues": listed(queue_definitions, 2)}, put_options)),
             (1, command("delete_queue", {"names": listed(queue_names, 2)}, put_options)),
@@ -309,13 +332,15 @@ changes = st.lists(
                 "a",
                 "refuse",
                 "answer",
+                "backfill",
+                "backfill_stands",
             ]
         )
         | st.none()
         | st.integers(-1, 2**40)
         | st.text(max_size=5)
         | st.dictionaries(
-            st.sampled_from(["generation", "verdict", "keys", "paused", "x"]),
+            st.sampled_from(["generation", "verdict", "keys", "paused", "backfill", "left", "running", "x"]),
             st.none() | st.integers() | st.text(max_size=4),
         ),
         max_size=6,
@@ -399,6 +424,15 @@ FINE_RULES = [
     {"name": "alive", "when": ["absent", "failed"], "within": "1s", "channel": "ops", "digest": "0s"},
     {"name": "team/all@2", "when": ["failed", "paused"], "channel": "ops", "schedules": ["*"], "tags": ["😀" * 1_024]},
 ]  # fmt: skip
+VERSIONS = {
+    "fromVersion": -1, "toVersion": 2**53 - 1, "rows": 2**53 - 1, "commits": 1, "bytes": 0, "at": 0, "part": "\x01" * 1_024,
+}  # fmt: skip
+FINE_BACKFILLS = [
+    {"begin": 1_772_323_196_000_000, "end": 1_772_323_200_000_000, "maxRunning": 2, "author": "\x01" * 1_024},
+    {"begin": 1_772_323_140_000_000, "end": 1_772_323_200_000_000, "order": "newest", "priority": 255},
+    {"tableId": "\x01" * 1_024, "versions": [VERSIONS] * 40, "maxRunning": 100},
+    {"tableId": "id", "versions": [VERSIONS | {"at": 2**52, "part": ""}]},
+]
 CHOSEN = [{"names": ["a"]}, {"tag": "t"}, {"changedFrom": 0}]
 FINE_VALUES = [
     {},
@@ -432,6 +466,10 @@ fine_commands = brief(weighted(
     (2, st.tuples(st.sampled_from(["pause", "resume", "delete"]), st.sampled_from(CHOSEN)).map(
         lambda two: {"type": two[0], "author": "\x01" * 1024} | two[1])),
     (1, st.sampled_from(PLANNED).map(lambda name: {"type": "run", "name": name})),
+    (1, st.tuples(st.sampled_from(PLANNED), st.sampled_from(FINE_BACKFILLS)).map(
+        lambda two: {"type": "backfill", "name": two[0]} | two[1])),
+    (1, st.tuples(st.sampled_from(["pause", "resume", "cancel"]), st.sampled_from(PLANNED), st.integers(1, 6)).map(
+        lambda three: {"type": f"{three[0]}_backfill", "name": three[1], "backfill": three[2]})),
     (1, st.just({"type": "calendar", "name": "de", "days": ["2026-03-01", "9999-12-31"]})),
     (2, st.sampled_from(FINE_QUEUES).map(lambda one: {"type": "put_queue", "queues": [one], "patch": "rate" in one})),
     (1, st.sampled_from(QUEUES).map(lambda name: {"type": "delete_queue", "names": [name]})),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import constraint, deadlines, handler_runs, launching
+from scylla_spark.core.plan import backfilling, constraint, deadlines, handler_runs, launching
 from scylla_spark.core.plan.commands import answers, definitions
 from scylla_spark.core.plan.notices import gathering
-from scylla_spark.core.plan.state import group_writer, plan_state, unwritten_changes
+from scylla_spark.core.plan.state import backfill_entry, group_writer, plan_state, unwritten_changes
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
 from scylla_spark.core.plan.triggers import due_times
@@ -346,6 +346,36 @@ def a_delete_is_answered_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(answers.Answers, "done_when_ended", ended)
 
 
+def a_paused_backfill_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """The next run of a backfill is launched when one has ended, whether or not it is paused."""
+
+    def may_launch(self: backfill_entry.BackfillEntry) -> bool:
+        return not self.is_over and bool(self.left) and len(self.running) < self.most
+
+    patch.setattr(backfill_entry.BackfillEntry, "may_launch", property(may_launch))
+
+
+def a_pause_of_a_backfill_is_answered_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Who pauses a backfill is told that it is done before what was launched has begun or was taken back."""
+
+    def steer(self: Any, *args: Any) -> list[Any]:
+        original(self, *args)
+        return []
+
+    original = backfilling.Backfilling.steer
+    patch.setattr(backfilling.Backfilling, "steer", steer)
+
+
+def what_a_pause_has_taken_back_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """A run that a paused backfill has taken back is one that was cancelled."""
+
+    def ended(self: Any, *args: Any, taken_back: bool) -> Any:
+        return original(self, *args, taken_back=False)
+
+    original = backfill_entry.BackfillEntry.ended
+    patch.setattr(backfill_entry.BackfillEntry, "ended", ended)
+
+
 RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
@@ -361,5 +391,6 @@ RULES: dict[str, Break] = {
         what_waits_for_a_place_was_missed, there_is_always_a_place, starts_are_not_written, what_was_told_is_told_again,
         a_set_clock_goes_unnoticed, a_fence_shows_nothing_of_the_clock, claims_of_a_replaced_table_are_kept,
         trouble_is_told_with_every_look, a_delete_leaves_what_is_ahead, a_delete_is_answered_at_once,
+        a_paused_backfill_goes_on, a_pause_of_a_backfill_is_answered_at_once, what_a_pause_has_taken_back_is_lost,
     )
 }  # fmt: skip

@@ -17,7 +17,7 @@ from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
 MINUTE = 60 * SECOND
-MOST_STEP_BYTES = 14_000
+MOST_STEP_BYTES = 11_000
 TIMED = ("skip", "caught", "all", "lane", "one", "two", "prompt")
 
 
@@ -53,7 +53,8 @@ def judge(world: PlanWorld) -> None:
     _room(state)
     _places(world, groups)
     _sizes(world, groups)
-    _backfilled(world, fires)
+    _backfilled(world, groups, state)
+    _backfill_pauses(world)
     _notices(world, state)
     _constraints(world, fires, state)
     _last_runs(groups)
@@ -353,7 +354,8 @@ def _room(state: PlanState) -> None:
 
 def _notices(world: PlanWorld, state: PlanState) -> None:
     """Each end is told of once by a rule without a digest, and counted once by one with it; no window outlasts its end."""
-    facts = {fact.key: fact for log in world.outcomes for value in log for fact in facts_of(value)}
+    all_facts = (fact for log in world.outcomes for value in log for fact in facts_of(value))
+    facts = {fact.key: fact for fact in all_facts if fact.outcome != "too_late"}
     ends = {str(key): fact for key, fact in facts.items() if fact.outcome in ("failed", "succeeded")}
     told = Counter(one["key"] for one in world.engine.messages.values() if one["rule"] == "each")
     _hold(all(count == 1 for count in told.values()), f"told of twice: {told.most_common(1)}")
@@ -390,18 +392,59 @@ def _sizes(world: PlanWorld, groups: list[Any]) -> None:
         _hold(size <= world.group_bytes + MOST_STEP_BYTES, f"group {group.number} has {size} bytes")
 
 
-def _backfilled(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
-    """Each past time that was asked for is launched once, and no more at once than was said."""
-    planned = Counter(row["planned_us"] for row in fires.get("past", []) if row["verdict"] == "launched")
-    _hold(
-        list(planned.values()) == [1] * (48 * world.backfills), f"backfilled: {planned.most_common(2)}, {len(planned)}"
-    )
-    runs: dict[str, list[Any]] = {}
+def _backfilled(world: PlanWorld, groups: list[Any], state: PlanState) -> None:
+    """Each past time of a backfill runs once or is left, unless that was cancelled; and no more at once than were asked for."""
+    asked: dict[int, list[int]] = {}
+    cancelled: set[int] = set()
+    for change in (change for group in groups for change in group.changes):
+        if change[0] == "backfill" and change[2] not in asked:
+            asked[change[2]] = [item[1] for item in change[3]["left"]]
+        elif change[0] == "backfill_stands" and change[3] == "cancelled":
+            cancelled.add(change[2])
+    _hold(len(asked) == world.backfills, f"{world.backfills} backfills were asked for, and {sorted(asked)} began")
+    past = state.entries["past"]
+    runs: dict[int, list[Any]] = {}
     for run in world.engine.runs:
         if run.key.ordering_id.startswith("backfill/"):
-            runs.setdefault(run.key.ordering_id.rsplit("/", 1)[0], []).append(run)
-    _hold(len(runs) <= world.backfills, "a backfill has more than one set of lanes")
-    _hold(all(_most(one) <= 3 for one in runs.values()), "more of a backfill at once than were asked for")
+            runs.setdefault(int(run.key.ordering_id.split("/")[2]), []).append(run)
+    for number, planned in asked.items():
+        mine = runs.get(number, [])
+        found = Counter(at(run.key.uniqueness_key.split("/")[1]) for run in mine)
+        twice = [one for one, count in found.items() if count > 1]
+        _hold(not twice, f"backfill {number}: {twice} ran twice")
+        _hold(_most(mine) <= 3, f"backfill {number}: more at once than were asked for")
+        if number not in cancelled:
+            left = past.backfills.get(number)
+            kept = [item.planned_us for item in (*left.left, *left.running.values())] if left is not None else []
+            _hold(
+                sorted({*found, *kept}) == sorted(planned),
+                f"backfill {number}: of {len(planned)} times some neither ran nor are left",
+            )
+    idle = [one.number for one in past.backfills.values() if one.may_launch]
+    _hold(not idle, f"nobody launches what is left of backfills {idle}")
+
+
+def _backfill_pauses(world: PlanWorld) -> None:
+    """Nothing of a backfill begins after the answer to its pause, before it goes on."""
+    paused: dict[int, int] = {}  # number of a backfill → when its pause was answered
+    resumed: dict[int, int] = {}  # number of a backfill → number of the last command by which it went on
+    spans: list[tuple[int, int, int]] = []
+    commands = [json.loads(text) for text in world.commands]
+    for offset, group in counted(world.log):
+        for number in (int(change[1][1:]) for change in group.changes if change[0] == "answer" and change[2] == "ok"):
+            kind, backfill = commands[number]["type"], commands[number].get("backfill", 0)
+            if kind == "resume_backfill":
+                resumed[backfill] = number
+                if backfill in paused:
+                    spans.append((backfill, paused.pop(backfill), world.appended[offset]))
+            elif kind == "pause_backfill" and resumed.get(backfill, 0) < number:
+                paused[backfill] = world.appended[offset]
+    spans += [(backfill, since, world.now) for backfill, since in paused.items()]
+    for run in world.engine.runs:
+        if run.key.ordering_id.startswith("backfill/"):
+            of = int(run.key.ordering_id.split("/")[2])
+            inside = [span for span in spans if span[0] == of and span[1] < run.begin_us < span[2]]
+            _hold(not inside, f"{run.key} began at {run.begin_us} while its backfill was paused {inside}")
 
 
 def _hold(condition: object, what: str) -> None:

@@ -24,7 +24,8 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import MOST_JOBS, Handed
-from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.tables.growth import Growth
+from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.records.fact import (
     Fact,
     Fence,
@@ -86,6 +87,8 @@ class Engine:
             busy = self.running.get(key.ordering_id)
             if key not in self.ended and (busy is None or busy[0] != key):
                 self._end(key, "cancelled", 0)
+            elif (request := record.get("requestId")) is not None:
+                self.world.recorded(Fact(key, 0, "too_late", finished_us=self.world.now, request_id=request))
         elif key not in self.ended and key not in self.tasks:
             self.tasks[key] = record
             heappush(self.waiting.setdefault(key.ordering_id, []), key)
@@ -436,7 +439,7 @@ class PlanWorld:
             self._off_until = self.now + chance.randrange(15) * SECOND
 
     def _guests(self) -> None:
-        """A table vanishes, comes back, or is replaced; a schedule by time is deleted, and comes again."""
+        """A table vanishes, comes back, or is replaced; a schedule by time is deleted, and comes again; backfills are steered."""
         dice = self.guests.random()
         if dice < 0.001 and not self.vanished:
             self.vanished = f"{self.now}"
@@ -448,6 +451,8 @@ class PlanWorld:
             self.ask("delete", names=["gone"])
         elif dice > 0.98:
             self._put_gone()
+        elif dice > 0.95:
+            self._steer_backfill()
 
     def _replace_table(self) -> None:
         self.table_id, self.versions, self.parts = f"table-{len(self.tables)}", 0, [""]
@@ -501,6 +506,15 @@ class PlanWorld:
         end = START - self.backfills * BACKFILL_US
         self.backfills += 1
         self.ask("backfill", name="past", begin=end - BACKFILL_US, end=end, maxRunning=3)
+
+    def _steer_backfill(self) -> None:
+        """Somebody pauses a backfill, lets it go on, or cancels it."""
+        planner = self.processes[-1].planner if self.processes else None
+        past = planner.state.entries.get("past") if planner is not None else None
+        numbers = [one.number for one in past.backfills.values() if not one.is_over] if past is not None else []
+        if numbers:
+            kind = self.guests.choice(("pause", "pause", "resume", "resume", "resume", "cancel"))
+            self.ask(f"{kind}_backfill", name="past", backfill=self.guests.choice(numbers))
 
     def _act(self) -> None:
         dice = self.chance.random()

@@ -19,13 +19,14 @@ from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import Answer
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.command_sender import Place, Sender
 from scylla_spark.services.api.app import application, guarded
 from scylla_spark.services.api.follow.waits import came
 from scylla_spark.services.api.tasks import actions
-from tests.support.planner_harness import PlannerHarness
+from tests.support.planner_harness import PlannerHarness, key_of
 
 _ERRORS = {"conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError}
 
@@ -111,10 +112,16 @@ class _Plan:
     def ask(self, kind: str, **fields: Any) -> Answer:
         self.planner.now = max(self.planner.now + 1, now_us())
         plain = {name: value for name, value in fields.items() if value is not None}
-        code, message, hint, done = self.planner.ask(kind, **plain)[:4]
+        code, message, hint, done = (self.planner.ask(kind, **plain) or self._answered())[:4]
         if code in _ERRORS:
             raise _ERRORS[code](message, hint=hint)
         return Answer(done, 0)
+
+    def _answered(self) -> tuple[Any, ...]:
+        """The answer, once a dispatcher has said of all that was taken back that it has begun."""
+        keys = [key_of(one) for one in self.planner.cancelled]
+        self.planner.ends(*(Fact(key, 0, "too_late", finished_us=self.planner.now) for key in keys))
+        return list(self.planner.answers.values())[-1]
 
     def tell(self, kind: str, **fields: Any) -> None:
         self.told.append((kind, fields))

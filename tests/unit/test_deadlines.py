@@ -200,6 +200,7 @@ def test_runs_of_a_backfill_have_no_deadlines(who) -> None:
     plan.put("a", HOURLY, lateAfter="1m", endWithin="2m")
     begin = START - 5 * 3_600 * SECOND
     assert plan.ask("backfill", name="a", begin=begin, end=START)[0] == "ok"
+    plan.pass_s(0)
     takes_over(plan, who)
     plan.pass_s(1_000)
     for number in range(4):
@@ -224,6 +225,7 @@ def test_a_run_that_is_launched_anew_keeps_what_is_left_of_its_promises() -> Non
     assert plan.verdicts() == ["launched", "late"]
     begin = START - 2 * 3_600 * SECOND
     plan.ask("backfill", name="a", begin=begin, end=begin + SECOND)
+    plan.pass_s(0)
     plan.restart(after_us=3_000 * SECOND)
     for key in list(plan.planner.state.runs):
         plan.planner.anew(key, {}, plan.now)

@@ -12,7 +12,7 @@ from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log, unwritten_changes
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Handed
-from scylla_spark.core.plan.tables.watch import Growth
+from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.io.kafka.topics import MAX_MESSAGE_BYTES
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
@@ -108,8 +108,9 @@ def test_a_backfill_goes_on_where_it_was_when_the_planner_ended(runs: int, paylo
         "backfill", id="b", name="daily", begin=START - runs * 3600 * SECOND, end=START, maxRunning=3
     )  # fmt: skip
     plan.planner.command(offset, value, plan.now, plan.now)
+    plan.planner.tick(plan.now)
     groups = plan.planner.take(plan.now)
-    assert len(groups) > 3
+    assert len(groups) == (3 if payload > 100_000 else 1)
     for group in groups[:2]:  # the rest is lost with the planner
         plan.log.append(plan_log.encode(group))
         plan.shadow.fold(group)
@@ -118,10 +119,13 @@ def test_a_backfill_goes_on_where_it_was_when_the_planner_ended(runs: int, paylo
     plan.restart(SECOND)
     plan.planner.command(offset, value, plan.now, plan.now)
     assert plan.planner.state.commands == offset + 1
+    plan.pass_s(0)
+    for number in range(runs):
+        assert len(plan.sent) == min(number + 3, runs)
+        plan.end(number)
     sizes(plan)
     planned = [one["uniquenessKey"].split("/")[1] for one in plan.sent]
     assert len(planned) == len(set(planned)) == runs
-    assert len({one["orderingId"] for one in plan.sent}) == 3
     assert plan.answers["b"][-1] == {"planned": runs, "launched": runs, "tag": "backfill:daily/1"}
 
 

@@ -5,7 +5,7 @@ import pytest
 from scylla_spark import failpoint
 from scylla_spark.core.plan.state import plan_log, plan_state
 from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
-from scylla_spark.core.plan.tables.watch import Growth
+from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.records.fact import Fact
 from tests.support.planner_harness import SECOND, PlannerHarness, key_of
 

@@ -11,7 +11,8 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.tables.growth import Growth
+from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.plan.times.fire_times import Every
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
@@ -362,6 +363,7 @@ def test_a_run_by_hand_and_a_backfill_do_not_expire() -> None:
     plan.put("a", EVERY_MINUTE, expires="30s")
     plan.ask("run", name="a")
     assert plan.ask("backfill", name="a", begin=START - 10 * MINUTE, end=START - 9 * MINUTE)[0] == "ok"
+    plan.pass_s(0)
     assert [one.get("expires") for one in plan.sent] == [None, None]
 
 
@@ -930,8 +932,12 @@ def test_a_backfill_runs_past_times_in_lanes_of_its_own_and_does_not_count() -> 
     begin, end = START - 5 * MINUTE, START
     code, *_, done = plan.ask("backfill", name="a", begin=begin, end=end, maxRunning=2, leaveOut=[START - 2 * MINUTE])
     assert (code, done) == ("ok", {"planned": 5, "launched": 4, "tag": "backfill:a/1"})
+    plan.pass_s(0)
+    assert plan.verdicts() == ["launched"] * 2, "as many as may run at once"
+    plan.end(0)
+    plan.end(2)
     assert [one["taskData"]["at"] for one in plan.sent] == [f"2026-02-28T23:5{n}:00Z" for n in (5, 6, 7, 9)]
-    assert len({one["orderingId"] for one in plan.sent}) == 2
+    assert len({one["orderingId"] for one in plan.sent}) == 4
     plan.pass_s(61)
     assert plan.verdicts() == ["launched"] * 5, "the minute runs beside them"
     plan.restart()

@@ -8,8 +8,9 @@ import pytest
 from scylla_spark import Constraint, Schedule, Trigger
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.schedule_entry import MOST_JOBS, Entry, Handed, Job
+from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.handing_over import moved
-from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.testing import world
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import SECOND, PlannerHarness

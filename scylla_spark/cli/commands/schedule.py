@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from scylla_spark.cli.commands import schedule_apply as schedule_check
-from scylla_spark.cli.commands import schedule_explain
+from scylla_spark.cli.commands import schedule_backfill, schedule_explain
 from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from scylla_spark.client.schedules.selection import Selection
     from scylla_spark.client.schedules.times import PlannedTime
     from scylla_spark.core.plan.state.plan_state import PlanState
@@ -33,9 +31,6 @@ Note = Annotated[str, typer.Option(help="Why, for people")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 Begin = Annotated[str, typer.Option(help="pause: run what came to their tables meanwhile; now: leave it out")]
-Excluded = Annotated[
-    list[str] | None, typer.Option(metavar="INSTANT|BEGIN/END", help="planned times that are left out; repeatable")
-]
 Count = Annotated[int, typer.Argument(metavar="[N]", help="How many")]
 _COLUMNS = ("name", "state", "trigger", "next_at", "running", "waiting")
 _TIMES = ("planned_at", "local", "note")
@@ -167,55 +162,16 @@ def run(
 
 
 @app.command()
-def backfill(
-    ctx: typer.Context,
-    name: Name,
-    begin: Annotated[str, typer.Argument(help="the first planned time, such as 2026-11-01T00:00:00Z or -7d")],
-    end: Annotated[str, typer.Argument(help="the first that is too late")] = "now",
-    order: Annotated[str, typer.Option(help="oldest or newest first")] = "oldest",
-    max_running: Annotated[int, typer.Option("--max-running", help="how many run at once")] = 1,
-    priority: Annotated[int, typer.Option(help="of their tasks, 0 to 255")] = 0,
-    reprocess: Annotated[str, typer.Option(help="which of those that ran before run again: none, failed or all")] = "none",
-    exclude: Excluded = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-) -> None:  # fmt: skip
-    """Run past planned times, beside what the schedule does by itself."""
-    from scylla_spark.cli.context import instant
-    from scylla_spark.clock import from_us, iso, to_us
-
-    cli = context(ctx)
-    with cli.scheduler() as scheduler:
-        handle = scheduler.schedule(name, author=_author())
-        wanted = from_us(instant(begin)), from_us(instant(end))
-        without = [_excluded(one) for one in exclude or ()]
-        found = handle.backfill(*wanted, order=order, reprocess=reprocess, exclude=without, dry_run=True).planned
-        if not dry_run and found and cli.confirmed(f"run {len(found)} planned times of {name}", yes=yes):
-            asked = handle.backfill(
-                *wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess, exclude=without
-            )
-            cli.output.say(f"Its tasks have the tag {asked.tag}: `task list --filter tag:{asked.tag}` shows them.")
-    cli.output.rows([{"planned_at": iso(to_us(at))} for at in found], ("planned_at",))
-
-
-@app.command()
 def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Forget schedules; what they have run stays in the tables."""
     _steer(context(ctx), _Asked("delete", names, _selection(tag, None, None), dry_run, yes))
 
 
 schedule_explain.register(app)
+schedule_backfill.register(app)
 schedule_check.register(app)
 
 # -- below: what several commands do ------------------------------------------------------------------------------------
-
-
-def _excluded(text: str) -> datetime | tuple[datetime, datetime]:
-    """One instant, or the first and the first that is too late with a slash between them."""
-    from scylla_spark.clock import from_us
-
-    begin, slash, end = text.partition("/")
-    return (from_us(instant(begin)), from_us(instant(end))) if slash else from_us(instant(begin))
 
 
 def _lines(values: list[Any]) -> str:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules.selection import is_now
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.plan.backfill import chosen, excluded, planned_between
 from scylla_spark.core.plan.schedule_state import state_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
+if TYPE_CHECKING:
+    from scylla_spark.client.schedules.backfills import Backfill, BackfillStatus, Period
+
 MOST_RUNS_LISTED: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    """Past planned times that run, or would.
-
-    Attributes:
-        planned: the times, in the order of their runs.
-        tag: of all their tasks, by which they are listed, counted and cancelled; empty: none runs.
-    """
-
-    planned: list[datetime]
-    tag: str
 
 
 class ScheduleStatus(NamedTuple):
@@ -177,16 +166,19 @@ class ScheduleHandle:
         return TaskHandle(self._connection, TaskKey.parse(done[self.name]))
 
     def backfill(
-        self, begin: datetime, end: datetime, *, order: str = "oldest", max_running: int = 1, priority: int = 0,
-        reprocess: str = "none", exclude: Iterable[datetime | tuple[datetime, datetime]] = (), dry_run: bool = False,
+        self, begin: datetime | int, end: datetime | int, *, order: str = "oldest", max_running: int = 1, priority: int = 0,
+        reprocess: str = "none", exclude: Iterable[Period] = (), dry_run: bool = False,
     ) -> Backfill:  # fmt: skip
-        """Runs past planned times, beside what the schedule does by itself; each run knows its planned time.
+        """Runs past planned times, or past versions of the table that it watches, beside what the schedule does by itself.
+
+        Each run knows its planned time, or its versions, as one that the trigger fires does. With versions where the schedule stands in
+        its table stays as it is.
 
         Args:
-            begin: the first planned time (aware) …
-            end: … and the first that is too late; at most 1,000 lie between them.
+            begin: the first planned time (aware) … or the last version before those that run …
+            end: … and the first that is too late … or the last version; there are at most 1,000 runs.
             order: "oldest" or "newest" first.
-            max_running: how many run at once, 1 to 100: so many lanes they are spread over.
+            max_running: how many run at once, 1 to 100.
             priority: of their tasks, 0 to 255; the lowest by default.
             reprocess: which of those that ran before run again: "none", "failed", or "all".
             exclude: planned times that are left out (aware), or pairs of the first instant and the first that is too late.
@@ -196,26 +188,66 @@ class ScheduleHandle:
             What runs, or would, and the tag of its tasks.
 
         Raises:
-            ArgumentError: it does not fire by time, too many times are planned, or one that is to be left out is not.
-            ConflictError: too many of its runs are active.
+            ArgumentError: it does not fire by time, too many times are planned, or one that is to be left out is not; or, with
+                versions, it does not watch one table, or that cannot be read from here, or not so far back.
+            ConflictError: too many runs of its backfills have not ended.
             NotFoundError: there is none of that name.
         """
-        from scylla_spark.client.schedules.times_already_run import ran_before
+        from scylla_spark.client.schedules.backfills import wanted_times, wanted_versions
 
         entry = self._entry(state := self._connection.plan.state())
-        begin_us, end_us = instant_us(begin), instant_us(end)
-        planned = planned_between(entry, begin_us, end_us, state.calendars)
-        without = excluded(planned, map(_instant_or_pair, exclude))
-        left_out = without | ran_before(self._connection, self.name, begin_us, end_us, reprocess)
-        todo = chosen(planned, left_out, order)
-        tag = ""
-        if todo and not dry_run:
-            done = self._ask(
-                "backfill", name=self.name, begin=begin_us, end=end_us, order=order, maxRunning=max_running, priority=priority,
-                leaveOut=sorted(left_out & set(planned)),
-            )  # fmt: skip
-            tag = done.get("tag", "")
-        return Backfill([from_us(at) for at in todo], tag)
+        if isinstance(begin, datetime) and isinstance(end, datetime):
+            found = wanted_times(self._connection, state, entry, begin, end, order, reprocess, exclude)
+        elif type(begin) is int and type(end) is int:
+            found = wanted_versions(self._connection, entry, begin, end, order, reprocess, exclude)
+        else:
+            raise ArgumentError(
+                f"A backfill from {begin!r} to {end!r} is none.",
+                hint="Give two instants, or two versions as whole numbers.",
+            )
+        if dry_run or not found.backfill.planned:
+            return found.backfill
+        done = self._ask("backfill", name=self.name, maxRunning=max_running, priority=priority, **found.fields)
+        return replace(found.backfill, tag=done.get("tag", ""))
+
+    def backfills(self) -> list[BackfillStatus]:
+        """Its backfills, the newest first: how far each is, and when it will be over; the last ten that are over are kept.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        from scylla_spark.client.schedules.backfills import backfills_of
+
+        return backfills_of(self._entry(self._connection.plan.state()), now_us())
+
+    def pause_backfill(self, tag: str) -> None:
+        """Launches no more of a backfill; when this returns, nothing of it begins that had not begun. What runs goes on.
+
+        What a worker has leased ends, as with any cancel, and is run again when the backfill goes on.
+
+        Args:
+            tag: of the backfill, as the answer and the list of backfills name it.
+
+        Raises:
+            ArgumentError: no backfill of this schedule can have the tag.
+            ConflictError: it is paused already, or over.
+            NotFoundError: there is no such schedule, or it has no such backfill.
+            WaitTimeoutError: it is done, but no dispatcher has said yet of all that was launched that it has begun or was taken back.
+        """
+        self._steer_backfill("pause", tag)
+
+    def resume_backfill(self, tag: str) -> None:
+        """Lets a paused backfill go on with what it has left, in its order. See `pause_backfill`."""
+        self._steer_backfill("resume", tag)
+
+    def cancel_backfill(self, tag: str) -> None:
+        """Runs nothing more of a backfill: what has not begun never does, what runs goes on. See `pause_backfill`."""
+        self._steer_backfill("cancel", tag)
+
+    def _steer_backfill(self, what: str, tag: str) -> None:
+        from scylla_spark.client.schedules.backfills import number_of
+
+        self._ask(f"{what}_backfill", name=self.name, backfill=number_of(self.name, tag))
 
     def next_runs(self, count: int = 5, after: datetime | None = None) -> list[datetime]:
         """Its next planned times, the first first; empty for one that is paused or fires on what happens.
@@ -333,10 +365,6 @@ def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:
         from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,
         from_us(entry.changed_us) if entry.changed_us else None, schedule.tags, schedule.owner, schedule.definition,
     )  # fmt: skip
-
-
-def _instant_or_pair(one: datetime | tuple[datetime, datetime]) -> int | tuple[int, int]:
-    return instant_us(one) if isinstance(one, datetime) else (instant_us(one[0]), instant_us(one[1]))
 
 
 def _fire(row: Mapping[str, Any]) -> Fire:

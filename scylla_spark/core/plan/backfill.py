@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final
 
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
-from scylla_spark.core.task_tags import MAX_TAG_CHARS
+from scylla_spark.core.plan.triggers.trigger import OnTable, leaves
 from scylla_spark.errors import ArgumentError
-
-MOST_LANES: Final = 100
-
-
-def tag_of(name: str, first: int) -> str:
-    """The tag of all tasks of one backfill; of a very long name, its end.
-
-    Args:
-        name: of the schedule.
-        first: number of the first of its runs.
-    """
-    left = MAX_TAG_CHARS - len(f"backfill:/{first}")
-    return f"backfill:{name[-left:]}/{first}"
 
 
 def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calendars, most: int = MOST_RUNS) -> list[int]:
@@ -42,7 +28,8 @@ def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calenda
     series = times_of(entry.schedule.trigger)
     if not series:
         raise ArgumentError(
-            f"The schedule {entry.name!r} does not fire by time.", hint="Run it by hand with the payload of that day."
+            f"The schedule {entry.name!r} does not fire by time.",
+            hint="Give versions, if it watches a table; else run it by hand with the payload of that day.",
         )
     found: list[int] = []
     for at_us in planned_after(series, begin_us - 1, calendars):
@@ -54,6 +41,29 @@ def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calenda
                 f"More than {most} times are planned between these two.", hint="Backfill them in parts."
             )
     return found
+
+
+def watched_table(entry: Entry) -> OnTable:
+    """What of a table a schedule watches, whose past versions can be run.
+
+    Args:
+        entry: of the schedule.
+
+    Raises:
+        ArgumentError: it watches no table, or several.
+    """
+    tables = [leaf for leaf in leaves(entry.schedule.trigger) if isinstance(leaf, OnTable)]
+    if len(tables) == 1:
+        return tables[0]
+    if tables:
+        raise ArgumentError(
+            f"The schedule {entry.name!r} watches {len(tables)} tables, so versions do not say of which.",
+            hint="Run it by hand with the payload that is to be run: `schedule run NAME --payload …`.",
+        )
+    raise ArgumentError(
+        f"The schedule {entry.name!r} watches no table, so there are no versions to run.",
+        hint="Give the first planned time, and the first that is too late, as instants.",
+    )
 
 
 def excluded(planned: Collection[int], without: Iterable[int | tuple[int, int]]) -> frozenset[int]:

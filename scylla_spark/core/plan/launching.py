@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.backfill import tag_of
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.schedule import Schedule
@@ -26,18 +25,22 @@ from scylla_spark.core.plan.schedule_policies import (
     runs_each,
     since_us,
 )
-from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED, RUNS_OF
+from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, Item, tag_of
+from scylla_spark.core.plan.state.plan_log import BACKFILL_OF, CAUGHT_UP, PROMISED, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import (
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
     Entry,
     Job,
+    Latch,
     Run,
 )
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
+from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.handing_over import handed_over
+from scylla_spark.core.plan.triggers.trigger import OnTable, leaves
 from scylla_spark.core.plan.verdicts import (
     FAILED,
     OBSOLETE,
@@ -58,7 +61,8 @@ _MOST_WHY_BYTES: Final = 4_096
 _NO_PROMISE: Final = (
     0,
     0,
-)  # runs of a backfill wait for each other: no time is one by which each is to begin, or to end
+)  # planned times of a backfill are past: no time is one by which a run is to begin, or to end
+_ASKS: Final = "planner"  # who takes a run back is answered if it is too late; by the key, it is known of which run
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
 
 
@@ -70,20 +74,6 @@ class _Given(NamedTuple):
     priority: int | None = None
     tags: tuple[str, ...] = ()
     promised: tuple[int, int] | None = None
-
-
-class Backfilled(NamedTuple):
-    """How far a backfill is.
-
-    Attributes:
-        tried: so many of its runs are decided.
-        first: number that its lanes are named by.
-        launched: so many runs were launched.
-    """
-
-    tried: int
-    first: int
-    launched: int
 
 
 class Launching:
@@ -234,31 +224,25 @@ class Launching:
         self._launch(entry, entry.schedule, job, now, now, {"by_hand": True}, _Given(payload))
         return None if generation in entry.runs else "its payload cannot be made: `schedule explain` says why"
 
-    def backfill(
-        self, entry: Entry, planned: list[int], now: int, lanes: int, priority: int, done: Backfilled
-    ) -> Iterator[Backfilled]:
-        """Launches past planned times, so many at once, in their order; yields after each how far it is.
+    def next_of(self, entry: Entry, backfill: BackfillEntry, now: int) -> None:
+        """Launches the next run of a backfill, or notes why it cannot be.
 
         Args:
             entry: of the schedule.
-            planned: the times that the runs are named by.
-            now: microseconds since the epoch; the first starts now, others as their lane lets them.
-            lanes: how many may run at once.
-            priority: of their tasks.
-            done: what was yielded last before the planner ended in the midst, or `Backfilled(0, entry.generation + 1, 0)`.
+            backfill: of it, with something left.
+            now: microseconds since the epoch.
         """
-        tried, first, launched = done
-        tags = (tag_of(entry.name, first),)
-        for number in range(tried, len(planned)):
-            job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
-            lane = f"{BACKFILL}{entry.name}/{first}/{number % lanes}"
-            given = _Given(None, lane, priority, tags, _NO_PROMISE)
-            self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, given)
-            launched += job.generation in entry.runs
-            yield Backfilled(number + 1, first, launched)
+        item = backfill.left[0]
+        job = Job(entry.generation + 1, PENDING_LAUNCH, now, item.planned_us, _seen_by(entry, backfill, item))
+        lane = f"{BACKFILL}{entry.name}/{backfill.number}/{item.place}"
+        given = _Given(None, lane, backfill.priority, (tag_of(entry.name, backfill.number),), _NO_PROMISE)
+        more = {"by_hand": True, BACKFILL_OF: backfill.number}
+        self._launch(entry, entry.schedule, job, now, now, more, given)
 
     def anew(self, entry: Entry, run: Run, payload: Mapping[str, Any], now: int) -> None:
         """Launches a run once more, under a key of its own: its task was never sent, and is too old by now to be taken.
+
+        A run of a backfill is only taken back: that has it among what is left.
 
         Args:
             entry: the schedule.
@@ -266,7 +250,7 @@ class Launching:
             payload: of its task.
             now: microseconds since the epoch.
         """
-        taken_back = run.cancelled
+        taken_back = run.cancelled or any(run.generation in one.running for one in entry.backfills.values())
         self.cancel(entry, run, now)  # whoever sees the old task after all must not run it
         self._journal.note("end", entry.name, run.generation, "cancelled", 0, now, run.key)
         if taken_back:
@@ -306,7 +290,10 @@ class Launching:
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
             **({"rated": True} if rated else {}), **({PROMISED: promised} if any(promised) else {}), **seen_of(entry, job), **more,
         )  # fmt: skip
-        self._journal.note_together(fire, ("send", encode(command).decode()), *handed_over(entry, job, now))
+        moves = (
+            () if BACKFILL_OF in more else handed_over(entry, job, now)
+        )  # its versions are past: new ones go on where they stand
+        self._journal.note_together(fire, ("send", encode(command).decode()), *moves)
         if starts_us > now and is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
 
@@ -323,6 +310,18 @@ class Launching:
             return
         command = Command(CANCEL, run.key, 0, enqueued_us=now, grace_ms=grace_ms)
         self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
+
+    def take_back(self, entry: Entry, run: Run, now: int) -> TaskKey:
+        """Asks for the end of a run that may not have begun, and for an answer if it has; its key.
+
+        Args:
+            entry: the schedule.
+            run: of it; one that was asked to end before is asked again.
+            now: microseconds since the epoch.
+        """
+        command = Command(CANCEL, run.key, 0, enqueued_us=now, request_id=_ASKS)
+        self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
+        return run.key
 
     def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
         """Takes back what was launched ahead of its time; the keys of all that may begin until then, also of what was taken back before."""
@@ -387,3 +386,14 @@ class Launching:
     def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
         runs, handler = self._runs, entry.handler
         return Situation(job.first_us, runs.active(handler, now), runs.last_success_us(handler), entry.launches_us)
+
+
+def _seen_by(entry: Entry, backfill: BackfillEntry, item: Item) -> dict[int, Latch]:
+    """What a run of a backfill has seen, as if its trigger had fired; nothing, if it is about a planned time."""
+    if item.versions is None:
+        return {}
+    first, last, rows, commits, size, part = item.versions
+    growth = Growth(backfill.table_id, first, last, commits, rows, size, part, alone=False)
+    named = leaves(entry.schedule.trigger)
+    number = next((number for number, leaf in enumerate(named) if isinstance(leaf, OnTable)), 0)
+    return {number: growth.latch(named[number])}

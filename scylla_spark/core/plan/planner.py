@@ -12,6 +12,7 @@ from typing import Any
 
 from scylla_spark import failpoint
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.backfilling import NEXT_RUN, Backfilling
 from scylla_spark.core.plan.commands.answers import ANSWER, Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
 from scylla_spark.core.plan.commands.definitions import Definitions
@@ -41,7 +42,7 @@ from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling
-from scylla_spark.core.records.fact import Fact, Fence
+from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence
 
 __all__ = ["COMMANDS", "Planner"]
 
@@ -79,6 +80,7 @@ class Planner:
         self._snapshots = SnapshotWriter(journal, self._groups)
         self._runs = HandlerRuns(journal)
         self._launching = Launching(journal, timers, self._runs)
+        self._backfilling = Backfilling(journal, timers, self._launching)
         self._watching = Watching(journal, timers, self._launching)
         self._timing = Timing(journal, timers, self._launching, self._watching, ahead_us, now)
         self._definitions = Definitions(journal, timers, self._launching, self._watching, self._timing)
@@ -100,7 +102,7 @@ class Planner:
 
     def _obeying_with(self, queues: QueueCommands, tokens: TokenCommands, rules: RuleCommands) -> Obeying:
         definitions, groups, answers = self._definitions, self._groups, self._answers
-        by_hand = RunsByHand(self.state, groups, self._launching, answers)
+        by_hand = RunsByHand(self.state, groups, self._launching, self._backfilling, answers)
         happenings = Happenings(self._telling, answers)
         calendars = Calendars(self._journal, groups, self._timing, self._defects, answers, definitions.listeners)
         stepwise: dict[str, Stepwise] = {
@@ -110,7 +112,8 @@ class Planner:
         }  # fmt: skip
         at_once: dict[str, AtOnce] = {
             "run": by_hand.run, "backfill": by_hand.backfill, "event": happenings.event, "partitions": happenings.partitions,
-            "calendar": calendars.put, "test_rule": self._test_rule,
+            "calendar": calendars.put, "test_rule": self._test_rule, "pause_backfill": by_hand.pause_backfill,
+            "resume_backfill": by_hand.resume_backfill, "cancel_backfill": by_hand.cancel_backfill,
         }  # fmt: skip
         return Obeying(self._journal, groups, answers, stepwise, at_once)
 
@@ -121,6 +124,7 @@ class Planner:
         self._watching.load(entry)
         if entry.jobs or entry.runs:
             self._launching.load(entry)
+        self._backfilling.load(entry)
         if entry.next_us and not entry.paused:
             self._timers.add(Timer(entry.next_us, entry.name, "time"))
         if entry.until_us:
@@ -185,6 +189,8 @@ class Planner:
                 self._ended.only_end(fact, now)
         elif fact.terminal:
             self._take_end(at, fact, resumed, now)
+        elif fact.outcome == TOO_LATE:
+            self._answers.ended(fact.key)
         elif fact.started_us and fact.key in self.state.runs:
             self._take_start(at, fact, now)
 
@@ -257,6 +263,7 @@ class Planner:
             entry = self.state.entries[found[0]]
             run = entry.runs[found[1]]
             self._defects.guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
+            self._defects.guarded(entry.name, lambda: self._backfilling.room(entry, now), now)
         elif key in self.state.handlers:  # nobody wants it any more
             self._journal.conclude(RUN_ENDED, key)
         elif is_notice(key):
@@ -327,6 +334,7 @@ class Planner:
         if fact.outcome == "succeeded":
             self._deadlines.expect(entry)
         self._timing.room(entry, now)
+        self._backfilling.room(entry, now)
 
     def _timer(self, timer: Timer, now: int) -> None:
         if timer.kind == ANSWER:
@@ -346,6 +354,8 @@ class Planner:
                 self._timing.decide(entry, now)
         elif timer.kind == "check":
             self._launching.check(entry, timer.number, now)
+        elif timer.kind == NEXT_RUN:
+            self._backfilling.launch(entry, timer.number, now)
         elif timer.kind in ("again", "timeout"):
             self._launching.again(entry, timer.number, now)
             self._watching.again(entry, timer.number, now)

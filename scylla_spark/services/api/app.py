@@ -30,8 +30,8 @@ from scylla_spark.services.api.leases import outputs as lease_outputs
 from scylla_spark.services.api.leases import workers
 from scylla_spark.services.api.openapi import described
 from scylla_spark.services.api.schedules import actions as schedule_actions
+from scylla_spark.services.api.schedules import backfills, events, fires, notifications
 from scylla_spark.services.api.schedules import definitions as schedules
-from scylla_spark.services.api.schedules import events, fires, notifications
 from scylla_spark.services.api.schedules import past as past_schedules
 from scylla_spark.services.api.tasks import actions as task_actions
 from scylla_spark.services.api.tasks import bulk_enqueue as task_bulk
@@ -59,6 +59,7 @@ _ROUTES = (
     queues,
     rejected,
     schedule_actions,
+    backfills,
     schedules,
     fires,
     past_schedules,

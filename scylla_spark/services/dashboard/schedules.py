@@ -68,7 +68,8 @@ async def one(page: Page) -> Response:
     if not any(end in asked for end in _WANTED[:2]):
         return await _shown(page, name, {}, None)
     found = await page.own.post(f"{_path(name)}:backfill", _backfill(asked) | {"dry_run": True})
-    return await _shown(page, name, asked, {"planned": found["planned"], "typed": len(found["planned"]) > _TYPED})
+    typed = len(found["planned"]) > _TYPED
+    return await _shown(page, name, asked, {"planned": found["planned"], "versions": found["versions"], "typed": typed})
 
 
 async def pause(page: Page) -> Response:
@@ -105,13 +106,35 @@ async def backfill(page: Page) -> Response:
         }
         raise ApiProblem(409, problem)
     found = await page.own.post(f"{_path(name)}:backfill", wanted, author=page.author)
-    words = f"{len(found['planned'])} past times run now, beside what the schedule does by itself"
+    what = "ranges of versions" if found["versions"] else "past times"
+    words = f"{len(found['planned'])} {what} run now, beside what the schedule does by itself"
     return page.goes(
         _place(name), f"{words}; their tasks have the tag {found['tag']}." if found["tag"] else f"{words}."
     )
 
 
+async def pause_backfill(page: Page) -> Response:
+    """Launches no more of a backfill."""
+    return await _steer_backfill(page, "pause", "The backfill is paused; what runs goes on.")
+
+
+async def resume_backfill(page: Page) -> Response:
+    """Lets a paused backfill go on."""
+    return await _steer_backfill(page, "resume", "The backfill goes on with what it has left.")
+
+
+async def cancel_backfill(page: Page) -> Response:
+    """Runs nothing more of a backfill."""
+    return await _steer_backfill(page, "cancel", "The backfill is cancelled; what runs goes on.")
+
+
 # -- below ----------------------------------------------------------------------------------------------------------------
+
+
+async def _steer_backfill(page: Page, act: str, said: str) -> Response:
+    name, number = page.part("name"), page.part("number")
+    await page.own.post(f"{_path(name)}/backfills/{segment(number)}:{act}", author=page.author)
+    return page.goes(_place(name), said)
 
 
 def _path(name: str) -> str:
@@ -128,21 +151,35 @@ def _backfill(form: Mapping[str, str]) -> dict[str, Any]:
     if not running.isdecimal():
         raise unreadable("At once", running, "It is a number from 1 to 100.")
     return {
-        "begin": iso(instant_given("begin", form.get("begin", ""))), "end": iso(instant_given("end", form.get("end", ""))),
+        "begin": _end_of("begin", form), "end": _end_of("end", form),
         "order": form.get("order", "oldest"), "max_running": int(running), "reprocess": form.get("reprocess", "none"),
     }  # fmt: skip
+
+
+def _end_of(name: str, form: Mapping[str, str]) -> str | int:
+    """Where a backfill begins or ends: a version, if it is a whole number, else an instant."""
+    text = form.get(name, "").strip()
+    is_version = text == "-1" or (text.isascii() and text.isdecimal() and len(text) < 16)
+    return int(text) if is_version else iso(instant_given(name, text))
+
+
+def _watches_a_table(trigger: Mapping[str, Any]) -> bool:
+    of = trigger.get("of")
+    return trigger["kind"] == "table" or (isinstance(of, list) and any(map(_watches_a_table, of)))
 
 
 async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: dict[str, Any] | None) -> Response:
     path, at = _path(name), page.asked("at")
     schedule = await page.own.get(path)
     when = iso(instant_given("at", at)) if at else None
-    times, told, said = await asyncio.gather(
-        _times(page, path), page.own.get(f"{path}/fires", limit=_FIRES), page.own.get(f"{path}:explain", at=when)
-    )
+    times, told, said, filled = await asyncio.gather(
+        _times(page, path), page.own.get(f"{path}/fires", limit=_FIRES), page.own.get(f"{path}:explain", at=when),
+        page.own.get(f"{path}/backfills"),
+    )  # fmt: skip
     return page.shown(
         "schedule.html", place="schedules", schedule=schedule, times=times, fires=[_fire(row) for row in told["fires"]],
-        complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
+        backfills=filled["backfills"], complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
+        watches_a_table=_watches_a_table(schedule["definition"]["trigger"]),
         wanted={name: wanted.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
         definition={name: value for name, value in schedule["definition"].items() if name != "name"},
     )  # fmt: skip
@@ -175,4 +212,7 @@ def _fire(row: dict[str, Any]) -> dict[str, Any]:
 ROUTES: Final = (
     shows("/ui/schedules", look), shows("/ui/fires", fires), shows("/ui/schedules/{name}", one), acts("/ui/schedules/{name}/pause", pause),
     acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/backfill", backfill),
+    acts("/ui/schedules/{name}/backfills/{number}/pause", pause_backfill),
+    acts("/ui/schedules/{name}/backfills/{number}/resume", resume_backfill),
+    acts("/ui/schedules/{name}/backfills/{number}/cancel", cancel_backfill),
 )  # fmt: skip

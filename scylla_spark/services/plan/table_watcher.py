@@ -17,7 +17,9 @@ from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.changes import WHOLE, Cursor, Fired, Pending, bridged, counted, ranges
 from scylla_spark.core.plan.tables.commit import Commit
-from scylla_spark.core.plan.tables.watch import Growth, Place, Wanted
+from scylla_spark.core.plan.tables.growth import Growth
+from scylla_spark.core.plan.tables.past_ranges import key_of, part_of
+from scylla_spark.core.plan.tables.watch import Place, Wanted
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.watched.commit_follower import MOST_COMMITS, UNREACHABLE, TableTrouble, WatchedTable, located
@@ -224,7 +226,7 @@ class TableWatcher:
             look.told[one.key] = grown.commits
             growth = Growth(
                 handed.table_id or look.cursor.table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes,
-                _part(one.key), len(look.pending.grown) <= 1,
+                part_of(one.key), len(look.pending.grown) <= 1,
             )  # fmt: skip
             self._found.put(_Grew(place, growth))
 
@@ -232,7 +234,7 @@ class TableWatcher:
 def _stands(handed: Handed) -> Pending:
     """What is pending where nothing has come since versions were handed over."""
     fired: dict[str | None, Fired] = {WHOLE: Fired(handed.version, handed.at_us or None)}
-    fired |= {_key(part): Fired(version, at_us or None) for part, (version, at_us) in handed.parts.items()}
+    fired |= {key_of(part): Fired(version, at_us or None) for part, (version, at_us) in handed.parts.items()}
     return Pending(handed.version, handed.version, {}, fired)
 
 
@@ -241,16 +243,5 @@ def _unhanded(commit: Commit, trigger: OnTable, handed: Handed) -> Commit:
     if not trigger.per or not handed.parts:
         return commit
     shares = commit.by.get(trigger.per, {})
-    left = {key: count for key, count in shares.items() if commit.version > handed.of_part(_part(key))[0]}
+    left = {key: count for key, count in shares.items() if commit.version > handed.of_part(part_of(key))[0]}
     return commit._replace(by={**commit.by, trigger.per: left})
-
-
-_NULL = "\0null"  # how the partition of nulls is called in the planner's log: no value has this name
-
-
-def _part(key: str | None) -> str:
-    return _NULL if key is None else key
-
-
-def _key(part: str) -> str | None:
-    return None if part == _NULL else part

@@ -79,7 +79,7 @@ class Answers:
         self._timers.add(Timer(now + _TAKEN_BACK_US, "", ANSWER, self._number))
 
     def ended(self, key: TaskKey) -> None:
-        """A run has ended: gives the answers that have waited for it last."""
+        """A run has ended, or has begun and can no more be taken back: gives the answers that have waited for it last."""
         for number in [number for number, waiting in self._waiting.items() if key in waiting.keys]:
             self._waiting[number].keys.discard(key)
             if not self._waiting[number].keys:
@@ -94,5 +94,5 @@ class Answers:
         if not keys:
             self.done(to, done)
             return
-        words = f"It is done, but {len(keys)} runs that were launched ahead of their time may still begin, such as {min(keys)}."
+        words = f"It is done, but {len(keys)} runs that were launched already may still begin, such as {min(keys)}."
         self.answer(to, PENDING, words, "A dispatcher takes them back as soon as it reads that.")

@@ -18,11 +18,12 @@ from scylla_spark.core.plan.triggers.trigger import Scalar
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.storable_instants import LATEST_US
 
-VERSION: Final = 2
-"""1 has no `fromNow`; a planner that knows only 1 refuses such a record, where it would otherwise pass over the field."""
+VERSION: Final = 3
+"""1 has no `fromNow`, 2 no `versions`; a planner that knows only less refuses such a record: it would pass over the field."""
 MAX_RECORD_BYTES: Final = 512 * 1024
 MOST_DAYS: Final = 10_000
 MOST_NAMES: Final = 10_000
+MOST_BACKFILLED: Final = 1_000
 MAX_VALUES_BYTES: Final = 16 * 1024
 MOST_COUNTED: Final = 2**53
 """Counts stay below it: every JSON reader has them exactly."""
@@ -41,6 +42,17 @@ class _Partition(TypedDict, total=False):
     count: Annotated[int, Field(ge=1, lt=MOST_COUNTED)]
     rows: _Count
     bytes: _Count
+
+
+@with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+class _Versions(TypedDict, total=False):
+    fromVersion: Required[Annotated[int, Field(ge=-1, lt=MOST_COUNTED)]]
+    toVersion: Required[_Count]
+    rows: Required[_Count]
+    commits: Required[_Count]
+    bytes: Required[_Count]
+    part: Text
+    at: Required[_Instant]
 
 
 @with_config(ConfigDict(strict=True, extra="allow", allow_inf_nan=False))
@@ -70,6 +82,9 @@ class _Fields(TypedDict, total=False):
             "delete_rule",
             "test_rule",
             "audit",
+            "pause_backfill",
+            "resume_backfill",
+            "cancel_backfill",
         ]
     ]
     id: _Identifier
@@ -94,6 +109,9 @@ class _Fields(TypedDict, total=False):
     order: Literal["oldest", "newest"]
     priority: Annotated[int, Field(ge=0, le=255)]
     maxRunning: Annotated[int, Field(ge=1, le=100)]
+    backfill: _Count
+    tableId: Text
+    versions: Annotated[list[_Versions], Field(min_length=1, max_length=MOST_BACKFILLED)]
     leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
     days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
     queues: Annotated[list[_Named], Field(min_length=1, max_length=MOST_NAMES)]
@@ -107,9 +125,10 @@ class _Fields(TypedDict, total=False):
 
 _NEEDS: Final = {
     "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
-    "backfill": ("name", "begin", "end"), "put_queue": ("queues",), "delete_queue": ("names",), "put_token": ("tokens",),
+    "backfill": ("name",), "put_queue": ("queues",), "delete_queue": ("names",), "put_token": ("tokens",),
     "delete_token": ("names",), "put_rule": ("rules",), "delete_rule": ("names",), "test_rule": ("name",),
-    "audit": ("entries",),
+    "audit": ("entries",), "pause_backfill": ("name", "backfill"), "resume_backfill": ("name", "backfill"),
+    "cancel_backfill": ("name", "backfill"),
 }  # fmt: skip
 _SELECT: Final = frozenset({"delete", "pause", "resume"})
 _read = TypeAdapter(_Fields).validator.validate_json
@@ -161,6 +180,8 @@ def _command(value: bytes | None) -> PlanCommand | Refused:
     missing = [name for name in _NEEDS.get(kind, ()) if name not in found]
     if kind in _SELECT and not found.keys() & {"names", "tag", "changedFrom"}:
         missing = ["names"]
+    if kind == "backfill" and "versions" not in found:
+        missing += [name for name in ("begin", "end") if name not in found]
     asked_by = found.pop("id", None)
     if missing:
         return Refused("missing_field", f"{missing[0]}: Field required for {kind!r}.", asked_by)
@@ -217,6 +238,8 @@ def encode_command(kind: str, **fields: Any) -> bytes:
         kind: what is asked, such as "put".
         **fields: as they are called on the wire.
     """
-    version = VERSION if fields.get("fromNow") else 1  # whatever an older planner can obey it is to obey
+    version = (
+        3 if fields.get("versions") else 2 if fields.get("fromNow") else 1
+    )  # whatever an older planner can obey it is to obey
     record = {"version": version, "type": kind} | {name: value for name, value in fields.items() if value is not None}
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

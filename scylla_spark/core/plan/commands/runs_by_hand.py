@@ -1,16 +1,28 @@
-"""Runs that somebody asks for: one, or those of past times."""
+"""Runs that somebody asks for: one, or those of a backfill, which is steered as a whole."""
 
 from __future__ import annotations
 
-from scylla_spark.core.plan.backfill import chosen, planned_between, tag_of
+from collections.abc import Mapping
+from typing import Any
+
+from scylla_spark.core.plan.backfill import chosen, planned_between, watched_table
+from scylla_spark.core.plan.backfilling import Backfilling
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
-from scylla_spark.core.plan.launching import Backfilled, Launching
+from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.state.backfill_entry import (
+    CANCELLED,
+    PAUSED,
+    RUNNING,
+    BackfillEntry,
+    Item,
+    Versions,
+    tag_of,
+)
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
-from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
-from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.errors import ArgumentError, NotFoundError
 
 
 class RunsByHand:
@@ -18,15 +30,19 @@ class RunsByHand:
 
     Args:
         state: with the schedules.
-        groups: ends groups between the launches of a backfill.
+        groups: knows how far a planner before us was with a backfill.
         launching: launches.
+        backfilling: begins backfills.
         answers: says what was launched.
     """
 
-    def __init__(self, state: PlanState, groups: GroupWriter, launching: Launching, answers: Answers) -> None:
+    def __init__(
+        self, state: PlanState, groups: GroupWriter, launching: Launching, backfilling: Backfilling, answers: Answers
+    ) -> None:
         self._state = state
         self._groups = groups
         self._launching = launching
+        self._backfilling = backfilling
         self._answers = answers
 
     def run(self, offset: int, command: PlanCommand, now: int) -> None:
@@ -48,38 +64,81 @@ class RunsByHand:
         self._answers.done(command.id, {entry.name: str(entry.runs[entry.generation].key)})
 
     def backfill(self, offset: int, command: PlanCommand, now: int) -> None:
-        """Launches the runs of past times.
+        """Begins the runs of past times, or of past versions of the table that a schedule watches.
 
         Args:
             offset: of the record.
-            command: which schedule and times.
+            command: which schedule and times, or versions.
             now: microseconds since the epoch.
 
         Raises:
             NotFoundError: there is no such schedule.
-            ArgumentError: it does not fire by time, or these are too many times.
-            ConflictError: with what is active it were too many.
+            ArgumentError: it does not fire by time, or these are too many times; or versions are given, and it does not watch one table.
+            ConflictError: with what other backfills of it have left it were too many.
         """
-        fields, at = command.fields, Partly(COMMANDS, offset, 0, "")
+        fields, entry = command.fields, self._asked_about(command)
+        planned, wanted = _of_versions(entry, fields, now) if "versions" in fields else self._of_times(entry, fields)
+        launched, number = self._launched_before(offset, entry)
+        items = wanted[launched:]
+        if items:
+            self._backfilling.begin(
+                entry,
+                BackfillEntry(
+                    number, len(items), fields.get("maxRunning", 1), fields.get("priority", 0), command.author, now,
+                    fields.get("tableId", ""), since_us=now, left=items,
+                ),
+            )  # fmt: skip
+        done = {"planned": planned, "launched": len(wanted), "tag": tag_of(entry.name, number)}
+        self._answers.done(command.id, done)
+
+    def pause_backfill(self, offset: int, command: PlanCommand, now: int) -> None:
+        """Launches nothing of a backfill any more; answers when nothing of it can begin that had not begun. See `_steer`."""
+        self._steer(command, PAUSED, now)
+
+    def resume_backfill(self, offset: int, command: PlanCommand, now: int) -> None:
+        """Lets a paused backfill go on with what it has left. See `_steer`."""
+        self._steer(command, RUNNING, now)
+
+    def cancel_backfill(self, offset: int, command: PlanCommand, now: int) -> None:
+        """Forgets what a backfill has left; what runs goes on. See `_steer`."""
+        self._steer(command, CANCELLED, now)
+
+    def _steer(self, command: PlanCommand, state: str, now: int) -> None:
+        """Brings a backfill into a state.
+
+        Args:
+            command: which schedule, and number of its backfill.
+            state: from now on.
+            now: microseconds since the epoch.
+
+        Raises:
+            NotFoundError: there is no such schedule, or it has no such backfill.
+            ConflictError: the backfill is over, or in that state already.
+        """
         entry = self._asked_about(command)
-        room = MOST_RUNS - len(entry.runs)
+        backfill = entry.backfills.get(command.fields["backfill"])
+        if backfill is None:
+            raise NotFoundError(
+                f"The schedule {entry.name!r} has no backfill {command.fields['backfill']}.",
+                hint="`scylla-spark schedule backfills NAME` lists them.",
+            )
+        taken_back = self._backfilling.steer(entry, backfill, state, now)
+        done = {"tag": tag_of(entry.name, backfill.number), "state": state}
+        self._answers.done_when_ended(command.id, set(taken_back), done, now)
+
+    def _of_times(self, entry: Entry, fields: Mapping[str, Any]) -> tuple[int, tuple[Item, ...]]:
+        """How many times are planned, and the runs of those that are wanted."""
         planned = planned_between(entry, fields["begin"], fields["end"], self._state.calendars, MOST_RUNS)
         todo = chosen(planned, frozenset(fields.get("leaveOut", ())), fields.get("order", "oldest"))
-        done = Backfilled(0, entry.generation + 1, 0)
+        return len(planned), tuple(Item(place, at_us) for place, at_us in enumerate(todo))
+
+    def _launched_before(self, offset: int, entry: Entry) -> tuple[int, int]:
+        """How many runs of a backfill were launched, and its number: planners of before launched all at once, and may end in the midst."""
         resume = self._groups.resume
-        if resume is not None and resume[:2] == at[:2]:
-            done = Backfilled(*map(int, resume.name.split("/")))
-        elif len(todo) > room:
-            raise ConflictError(
-                f"{len(todo)} runs are asked for, and {len(entry.runs)} of {entry.name!r} are active; {MOST_RUNS} may be.",
-                hint="Backfill in parts, or wait for some to end.",
-            )
-        lanes, priority = fields.get("maxRunning", 1), fields.get("priority", 0)
-        for after in self._launching.backfill(entry, todo, now, lanes, priority, done):
-            done = after
-            self._groups.part(at._replace(name="/".join(map(str, done))), now)
-        tag = tag_of(entry.name, done.first)
-        self._answers.done(command.id, {"planned": len(planned), "launched": done.launched, "tag": tag})
+        if resume is None or resume[:2] != (COMMANDS, offset):
+            return 0, entry.generation + 1
+        launched, number, _ = map(int, resume.name.split("/"))
+        return launched, number
 
     def _asked_about(self, command: PlanCommand) -> Entry:
         """The schedule that a command names."""
@@ -88,3 +147,21 @@ class RunsByHand:
         if entry is None:
             raise NotFoundError(f"There is no schedule {name!r}.", hint="`scylla-spark schedule list` names all.")
         return entry
+
+
+def _of_versions(entry: Entry, fields: Mapping[str, Any], now: int) -> tuple[int, tuple[Item, ...]]:
+    """How many ranges are given, and their runs: each is named by the time of its last commit, as far as that has come.
+
+    Raises:
+        ArgumentError: the schedule does not watch one table.
+    """
+    watched_table(entry)
+    ranges = fields["versions"]
+    items = (Item(place, min(one["at"], now) or now, _versions(one)) for place, one in enumerate(ranges))
+    return len(ranges), tuple(items)
+
+
+def _versions(one: Mapping[str, Any]) -> Versions:
+    return Versions(
+        one["fromVersion"], one["toVersion"], one["rows"], one["commits"], one["bytes"], one.get("part", "")
+    )

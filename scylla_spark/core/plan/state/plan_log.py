@@ -17,13 +17,13 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 8
+VERSION: Final = 9
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
 which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
 to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
-a place. 8: triggers that wait for a batch. A group is written as the lowest version
-that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
+a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched. A group is written
+as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -47,10 +47,25 @@ STARTED: Final = "started"
 """Kind of the change by which a run that is to start by some time has done so."""
 SILENT_US: Final = "silent_us"
 """Field of a schedule that is told again: when it was told of last that no run has succeeded."""
+BACKFILL: Final = "backfill"
+"""Kind of the change by which a backfill begins, or is told again as a part of a snapshot."""
+BACKFILL_STANDS: Final = "backfill_stands"
+"""Kind of the change by which a backfill is paused, goes on, or is cancelled."""
+BACKFILL_OF: Final = "backfill"
+"""Field of the fire of a run of a backfill: the number of that."""
 HELD_US: Final = "held_us"
 """Field of a schedule that is told again: up to when its times wait for a place."""
-_SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4, STARTED: 7}
-_SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7}
+_SINCE: Final = {
+    ENTRY_PART: 3,
+    ENTRY_JOB: 3,
+    TABLE_PART: 3,
+    RUNS_OF: 4,
+    RUN_ENDED: 4,
+    STARTED: 7,
+    BACKFILL: 9,
+    BACKFILL_STANDS: 9,
+}
+_SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7, BACKFILL_OF: 9}
 _LEAVES_KEPT: Final = 4
 _ENDS_COUNTED: Final = 6
 _BATCHES: Final = 8

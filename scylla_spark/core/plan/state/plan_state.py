@@ -10,7 +10,11 @@ from typing import Any, Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
+from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, without_oldest
 from scylla_spark.core.plan.state.plan_log import (
+    BACKFILL,
+    BACKFILL_OF,
+    BACKFILL_STANDS,
     CAUGHT_UP,
     ENTRY_JOB,
     ENTRY_PART,
@@ -125,7 +129,7 @@ def _put(state: PlanState, change: Change) -> None:
     if old is None:
         entry.generation = state.graves.pop(entry.name, 0)
     else:  # what has run belongs to the name
-        entry.generation, entry.runs = old.generation, old.runs
+        entry.generation, entry.runs, entry.backfills = old.generation, old.runs, old.backfills
         entry.failures, entry.last_success_us, entry.launches_us = (
             old.failures,
             old.last_success_us,
@@ -143,7 +147,10 @@ def _kept_tables(old: Entry, entry: Entry, change: Change) -> dict[int, Handed]:
 
 
 def _entry(state: PlanState, change: Change) -> None:
+    """A schedule of a snapshot; its backfills are told of after it, and who knows them already keeps them meanwhile."""
     entry = Entry.of(change[1])
+    old = state.entries.get(entry.name)
+    entry.backfills = old.backfills if old is not None else {}
     state.entries[entry.name] = entry
     for run in entry.runs.values():
         state.runs[run.key] = (entry.name, run.generation)
@@ -272,10 +279,21 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
         _told_of(entry, generation, fire["verdict"])
     elif fire["verdict"] == SILENT:
         entry.silent_us = fire["at_us"]
+    if fire.get(BACKFILL_OF) in entry.backfills:
+        _of_backfill(entry, fire)
     if fire.get("ends_job", True) and generation in entry.jobs:
         if entry.is_full:
             entry.held_us = max(entry.held_us, fire["at_us"])
         del entry.jobs[generation]
+
+
+def _of_backfill(entry: Entry, fire: Mapping[str, Any]) -> None:
+    """The next run of a backfill was launched, or could not be."""
+    number = fire[BACKFILL_OF]
+    backfill, launched = entry.backfills[number], fire["verdict"] == LAUNCHED
+    entry.backfills[number] = (
+        backfill.launched(fire["generation"]) if launched else backfill.not_launched(fire["at_us"])
+    )
 
 
 def _told_of(entry: Entry, generation: int, verdict: str) -> None:
@@ -305,6 +323,10 @@ def _end(state: PlanState, entry: Entry, change: Change) -> None:
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)
+    taken_back = run is not None and run.cancelled and outcome == "cancelled"
+    for number, backfill in entry.backfills.items():
+        if generation in backfill.running:
+            entry.backfills[number] = backfill.ended(generation, outcome, finished_us, taken_back=taken_back)
     if outcome == "succeeded":
         entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
     elif outcome in ("failed", "aborted", "timed_out"):
@@ -320,6 +342,20 @@ def _table_part(state: PlanState, entry: Entry, change: Change) -> None:
     handed = entry.tables.get(leaf)
     if handed is not None:
         entry.tables[leaf] = handed.with_part(part, version, at_us)
+
+
+def _backfill(state: PlanState, entry: Entry, change: Change) -> None:
+    """A backfill begins; its number is that of no run, so that the next backfill has another."""
+    entry.backfills[change[2]] = BackfillEntry.of(change[3])
+    entry.generation = max(entry.generation, change[2])
+    entry.backfills = without_oldest(entry.backfills)
+
+
+def _backfill_stands(state: PlanState, entry: Entry, change: Change) -> None:
+    number, stands, at_us = change[2:]
+    backfill = entry.backfills.get(number)
+    if backfill is not None:
+        entry.backfills[number] = backfill.stands(stands, at_us)
 
 
 def _seen(state: PlanState, entry: Entry, change: Change) -> None:
@@ -357,4 +393,6 @@ _OF_ENTRY: Final[dict[str, Callable[[PlanState, Entry, Change], None]]] = {
     "table": _table,
     TABLE_PART: _table_part,
     "seen": _seen,
+    BACKFILL: _backfill,
+    BACKFILL_STANDS: _backfill_stands,
 }

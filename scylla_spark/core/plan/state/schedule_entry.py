@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import stored_schedule
+from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
 from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED
 
 PENDING_TRIGGER: Final = "pending_trigger"
@@ -176,6 +177,7 @@ class Entry:
         runs: generation → run that has not ended.
         seen_us: number of a leaf that waits for absence → when something came last; negative: it has fired since.
         tables: number of a leaf on a table → what of it was handed over.
+        backfills: number of a backfill → how it stands; those that are over for longest are forgotten.
     """
 
     name: str
@@ -200,6 +202,7 @@ class Entry:
     runs: dict[int, Run] = field(default_factory=dict)
     seen_us: dict[int, int] = field(default_factory=dict)
     tables: dict[int, Handed] = field(default_factory=dict)
+    backfills: dict[int, BackfillEntry] = field(default_factory=dict)
 
     @property
     def schedule(self) -> Schedule:
@@ -226,7 +229,7 @@ class Entry:
         return [run for run in self.runs.values() if not run.by_hand and not run.cancelled]
 
     def to_json(self) -> dict[str, Any]:
-        """The whole entry, for snapshots; what is at its default is left out."""
+        """The entry, for snapshots; what is at its default is left out. Backfills are told of apart."""
         plain = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) != _DEFAULTS.get(name)}
         more: dict[str, Any] = {
             "jobs": [job.to_json() for job in self.jobs.values()],
@@ -256,7 +259,8 @@ class Entry:
 
 
 _RUN_FIELDS: Final = 5  # those that stand in a list
-_PLAIN: Final = tuple(name for name in Entry.__dataclass_fields__ if name not in {"jobs", "runs", "seen_us", "tables"})
+_APART: Final = frozenset({"jobs", "runs", "seen_us", "tables", "backfills"})
+_PLAIN: Final = tuple(name for name in Entry.__dataclass_fields__ if name not in _APART)
 _DEFAULTS: Final = {name: Entry.__dataclass_fields__[name].default for name in _PLAIN}
 
 

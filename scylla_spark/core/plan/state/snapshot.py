@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import RULE_REVISION
+from scylla_spark.core.plan.state.backfill_entry import begins
 from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, TABLE_PART, change_bytes
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
@@ -60,6 +61,7 @@ def changes_of(state: PlanState, name: str) -> Iterator[Sequence[Any]]:
         yield from state.notices.again(plain)
     elif (entry := state.entries.get(name)) is not None:
         yield from _of_entry(entry)
+        yield from (begins(name, backfill) for backfill in entry.backfills.values())
         yield from _runs_of(state, [run.key for run in entry.runs.values() if run.key in state.handlers])
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
 from scylla_spark.core.plan.state.schedule_entry import Entry, Handed, Job, Latch
+from scylla_spark.core.plan.tables.growth import TABLE
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, Trigger, leaves, table_of
-
-TABLE: Final = "table"
-"""Name under which latches and templates know of versions."""
 
 
 def handed_over(entry: Entry, job: Job, now: int) -> list[Change]:

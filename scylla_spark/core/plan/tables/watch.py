@@ -7,16 +7,17 @@ does not begin where the trigger stands is passed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
-from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Handed, Latch
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Handed
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.plan.tables.handing_over import TABLE, claim_of, moved
+from scylla_spark.core.plan.tables.growth import Growth
+from scylla_spark.core.plan.tables.handing_over import claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import holds
-from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves, table_of
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, leaves, table_of
 from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
@@ -46,30 +47,6 @@ class Wanted(NamedTuple):
 
     trigger: OnTable
     handed: Handed | None
-
-
-class Growth(NamedTuple):
-    """What has come to a table, and is enough for the trigger.
-
-    Attributes:
-        table_id: which table.
-        from_version: the last version before it …
-        to_version: … and its own last one.
-        commits: that count.
-        rows: that they wrote.
-        size: bytes of their files.
-        part: partition; empty: the whole table.
-        alone: nothing has come to any other partition.
-    """
-
-    table_id: str
-    from_version: int
-    to_version: int
-    commits: int = 1
-    rows: int = 0
-    size: int = 0
-    part: str = ""
-    alone: bool = True
 
 
 class TableWatch:
@@ -144,10 +121,9 @@ class TableWatch:
         leaf = leaves(entry.schedule.trigger)[place.leaf]
         if isinstance(leaf, OnAbsence):
             self._watching.came(entry, place.leaf, leaf.within_us, now)
-            self._journal.note(*moved(entry, place.leaf, _values(leaf.of, growth), now))
+            self._journal.note(*moved(entry, place.leaf, growth.values(leaf.of), now))
             return
-        latch = Latch(True, growth.commits, growth.rows, growth.size, {TABLE: _values(leaf, growth)})
-        self._watching.grew(entry, place.leaf, latch, now)
+        self._watching.grew(entry, place.leaf, growth.latch(leaf), now)
 
     def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | None, now: int) -> None:
         """A table cannot be watched as it was; it is told of once, until something else is wrong.
@@ -196,12 +172,3 @@ def _wanted_of(entry: Entry) -> dict[Place, Wanted]:
 
 def _token(entry: Entry) -> tuple[int, int]:
     return entry.revision, entry.changed_us
-
-
-def _values(trigger: Trigger, growth: Growth) -> dict[str, Any]:
-    """What templates may know of it, and what is needed to hand it over."""
-    return {
-        "name": trigger.table if isinstance(trigger, OnTable) else "", "table_id": growth.table_id,
-        "from_version": growth.from_version, "to_version": growth.to_version, "rows": growth.rows, "commits": growth.commits,
-        "bytes": growth.size, "partition": growth.part or None, "alone": growth.alone,
-    }  # fmt: skip

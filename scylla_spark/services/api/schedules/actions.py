@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -29,7 +28,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, Own, answer, answers, router
 from scylla_spark.services.api.schedules.definitions import Author, ChangesView, Name, losses_of, name_of
 from scylla_spark.services.api.schedules.plan_mirror import StoredText, excerpt
-from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, instants, planned_view
+from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, planned_view
 from scylla_spark.services.api.tasks.views import KeyView, key_view
 
 routes = router()
@@ -41,7 +40,6 @@ Begin = Annotated[
         description="Whether versions of watched tables that came during the pause are run (pause), or left out (now)"
     ),
 ]
-Pair = Annotated[list[Instant], Field(min_length=2, max_length=2)]
 _STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 _LOOK_S = 0.02
 _LOOKS_FOR_RUN = 100
@@ -101,32 +99,6 @@ class RunBody(Body):
     """What the run is given."""
 
     payload: Annotated[dict[str, Any] | None, Field(description="Instead of the schedule's own")] = None
-
-
-class BackfillBody(Body):
-    """Which past times are to run."""
-
-    begin: Annotated[Instant, Field(description="The first planned time …")]
-    end: Annotated[Instant, Field(description="… and the first that is too late; at most 1,000 lie between them")]
-    order: Literal["oldest", "newest"] = "oldest"
-    max_running: Annotated[int, Field(ge=1, le=100)] = 1
-    priority: Annotated[int, Field(ge=0, le=255)] = 0
-    reprocess: Annotated[
-        Literal["none", "failed", "all"], Field(description="Which of those that ran before run again")
-    ] = "none"
-    exclude: Annotated[
-        list[Instant | Pair],
-        Field(max_length=1_000, description="Planned times that are left out, or [begin, end] for all before the end"),
-    ] = Field(default_factory=list)
-    dry_run: bool = False
-
-
-class BackfillView(BaseModel):
-    """Planned times that run, or would, in their order."""
-
-    planned: list[str]
-    tag: Annotated[str, Field(description="of its tasks, by which they are listed and cancelled; empty: none runs")]
-    dry_run: bool
 
 
 class TimesView(BaseModel):
@@ -225,23 +197,6 @@ async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author
     handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_now(payload))
     await _there(api, handle.key)
     return answer(key_view(handle.key), 201)
-
-
-@routes.post(
-    "/v1/schedules/{name}:backfill",
-    operation_id="run_past_times_of_a_schedule",
-    responses=answers({200: BackfillView}, *_STEERS),
-)
-async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
-    """Run past planned times, beside what the schedule does by itself."""
-    plain = name_of(name)
-    found = await api.planned(
-        lambda: api.scheduler.schedule(plain, author=author).backfill(
-            how.begin, how.end, order=how.order, max_running=how.max_running, priority=how.priority, reprocess=how.reprocess,
-            exclude=[one if isinstance(one, datetime) else (one[0], one[1]) for one in how.exclude], dry_run=how.dry_run,
-        )
-    )  # fmt: skip
-    return answer({"planned": instants(found.planned), "tag": found.tag, "dry_run": how.dry_run})
 
 
 @routes.get(

@@ -118,5 +118,5 @@ class StoredText(NamedTuple):
 
 def _outlined(entry: Entry) -> Entry:
     found = copy(entry)
-    found.jobs, found.runs = dict(entry.jobs), dict(entry.runs)
+    found.jobs, found.runs, found.backfills = dict(entry.jobs), dict(entry.runs), dict(entry.backfills)
     return found

@@ -1,0 +1,160 @@
+"""The commands `schedule backfill` and those that list, pause, resume and cancel backfills."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.cli.output import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from scylla_spark.client.schedules.backfills import Backfill, BackfillStatus
+    from scylla_spark.client.schedules.handle import ScheduleHandle
+
+Name = Annotated[str, typer.Argument(help="The schedule")]
+Begin = Annotated[
+    str,
+    typer.Argument(
+        help="The first planned time, such as 2026-11-01T00:00:00Z or -7d; or the last version of its table before those that run"
+    ),
+]
+End = Annotated[str, typer.Argument(help="The first that is too late; or the last version")]
+Excluded = Annotated[
+    list[str] | None, typer.Option(metavar="INSTANT|BEGIN/END", help="Planned times that are left out; repeatable")
+]
+TagOfBackfill = Annotated[str, typer.Argument(help="Of the backfill, such as backfill:nightly/31")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
+_VERSION: Final = re.compile(r"-1|[0-9]{1,16}")
+_TIMES: Final = ("planned_at",)
+_VERSIONS: Final = ("from_version", "to_version", "rows", "commits", "bytes", "planned_at")
+_COLUMNS: Final = ("tag", "state", "done", "total", "failed", "running", "begun_at", "ends_at", "over_at")
+_INSTANTS: Final = ("begun_at", "ends_at", "over_at")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `schedule`."""
+    app.command()(backfill)
+    app.command()(backfills)
+    app.command(name="backfill-pause")(pause)
+    app.command(name="backfill-resume")(resume)
+    app.command(name="backfill-cancel")(cancel)
+
+
+def backfill(
+    ctx: typer.Context,
+    name: Name,
+    begin: Begin,
+    end: End = "now",
+    order: Annotated[str, typer.Option(help="Oldest or newest first")] = "oldest",
+    max_running: Annotated[int, typer.Option("--max-running", help="How many run at once")] = 1,
+    priority: Annotated[int, typer.Option(help="Of their tasks, 0 to 255")] = 0,
+    reprocess: Annotated[str, typer.Option(help="Which of those that ran before run again: none, failed or all")] = "none",
+    exclude: Excluded = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:  # fmt: skip
+    """Run past planned times, or the past versions between two of the table that it watches, beside what the schedule does by itself."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        handle = scheduler.schedule(name, author=_author())
+        wanted = _begin_or_end(begin), _begin_or_end(end)
+        without = [_excluded(one) for one in exclude or ()]
+        found = handle.backfill(*wanted, order=order, reprocess=reprocess, exclude=without, dry_run=True)
+        what = "ranges of versions" if found.versions else "planned times"
+        if not dry_run and found.planned and cli.confirmed(f"run {len(found.planned)} {what} of {name}", yes=yes):
+            asked = handle.backfill(
+                *wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess, exclude=without
+            )
+            cli.output.say(f"Its tasks have the tag {asked.tag}: `schedule backfills {name}` says how far it is.")
+    cli.output.rows(_rows_of(found), _columns(found))
+
+
+def backfills(ctx: typer.Context, name: Name) -> None:
+    """List the backfills of a schedule, the newest first: how far each is, and when it will be over at its own pace."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        found = scheduler.schedule(name).backfills()
+    cli.output.rows([_row(one) for one in found], _COLUMNS, empty=f"{name} has no backfill.")
+
+
+def pause(ctx: typer.Context, tag: TagOfBackfill) -> None:
+    """Launch no more of a backfill; what runs goes on."""
+    cli = context(ctx)
+    _of(cli, tag, lambda handle: handle.pause_backfill(tag))
+    cli.output.say(f"{tag} is paused; `schedule backfill-resume {tag}` lets it go on.")
+
+
+def resume(ctx: typer.Context, tag: TagOfBackfill) -> None:
+    """Let a paused backfill go on with what it has left."""
+    cli = context(ctx)
+    _of(cli, tag, lambda handle: handle.resume_backfill(tag))
+    cli.output.say(f"{tag} goes on.")
+
+
+def cancel(ctx: typer.Context, tag: TagOfBackfill, yes: Yes = False) -> None:
+    """Run nothing more of a backfill; what runs goes on."""
+    cli = context(ctx)
+    if cli.confirmed(f"cancel {tag}", yes=yes):
+        _of(cli, tag, lambda handle: handle.cancel_backfill(tag))
+        cli.output.say(f"{tag} is cancelled.")
+
+
+def _row(one: BackfillStatus) -> dict[str, Any]:
+    from scylla_spark.clock import to_us
+
+    times = {name: None if (at := getattr(one, name)) is None else to_us(at) for name in _INSTANTS}
+    return printable(one._asdict() | {"done": one.done} | times, _INSTANTS)
+
+
+def _of(cli: Context, tag: str, act: Callable[[ScheduleHandle], None]) -> None:
+    """Does something with the schedule of which a backfill is."""
+    from scylla_spark.client.schedules.backfills import schedule_with
+
+    with cli.scheduler() as scheduler:
+        name = schedule_with(scheduler.connection.plan.state(), tag)
+        act(scheduler.schedule(name, author=_author()))
+
+
+def _begin_or_end(text: str) -> datetime | int:
+    """A version, if the text is a whole number; else an instant."""
+    from scylla_spark.clock import from_us
+
+    return int(text) if _VERSION.fullmatch(text) else from_us(instant(text))
+
+
+def _excluded(text: str) -> datetime | tuple[datetime, datetime]:
+    """One instant, or the first and the first that is too late with a slash between them."""
+    from scylla_spark.clock import from_us
+
+    begin, slash, end = text.partition("/")
+    return (from_us(instant(begin)), from_us(instant(end))) if slash else from_us(instant(begin))
+
+
+def _rows_of(found: Backfill) -> list[dict[str, Any]]:
+    """The runs of a backfill, in their order: times, or versions."""
+    from scylla_spark.clock import iso, to_us
+
+    times = [{"planned_at": iso(to_us(at))} for at in found.planned]
+    if not found.versions:
+        return times
+    return [one._asdict() | time for one, time in zip(found.versions, times, strict=True)]
+
+
+def _columns(found: Backfill) -> tuple[str, ...]:
+    """Which columns a table of them has."""
+    if not found.versions:
+        return _TIMES
+    return (*_VERSIONS, "partition") if any(one.partition for one in found.versions) else _VERSIONS
+
+
+def _author() -> str:
+    from scylla_spark.cli.commands.schedule_rows import author
+
+    return author()

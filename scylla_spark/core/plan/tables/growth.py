@@ -1,0 +1,51 @@
+"""What has come to a watched table, as a trigger sees it and as templates know it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.plan.state.schedule_entry import Latch
+from scylla_spark.core.plan.triggers.trigger import OnTable, Trigger
+
+TABLE: Final = "table"
+"""Name under which latches and templates know of versions."""
+
+
+class Growth(NamedTuple):
+    """What has come to a table, and is enough for the trigger.
+
+    Attributes:
+        table_id: which table.
+        from_version: the last version before it …
+        to_version: … and its own last one.
+        commits: that count.
+        rows: that they wrote.
+        size: bytes of their files.
+        part: partition; empty: the whole table.
+        alone: nothing has come to any other partition.
+    """
+
+    table_id: str
+    from_version: int
+    to_version: int
+    commits: int = 1
+    rows: int = 0
+    size: int = 0
+    part: str = ""
+    alone: bool = True
+
+    def latch(self, leaf: Trigger) -> Latch:
+        """What a leaf has seen when this has come."""
+        return Latch(True, self.commits, self.rows, self.size, {TABLE: self.values(leaf)})
+
+    def values(self, leaf: Trigger) -> dict[str, Any]:
+        """What templates may know of it, and what is needed to hand it over.
+
+        Args:
+            leaf: that has seen it.
+        """
+        return {
+            "name": leaf.table if isinstance(leaf, OnTable) else "", "table_id": self.table_id,
+            "from_version": self.from_version, "to_version": self.to_version, "rows": self.rows, "commits": self.commits,
+            "bytes": self.size, "partition": self.part or None, "alone": self.alone,
+        }  # fmt: skip

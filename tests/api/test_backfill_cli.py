@@ -1,0 +1,79 @@
+"""The commands about backfills, in front of a real planner without brokers."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from scylla_spark import Schedule, Scheduler, Trigger, cli
+from scylla_spark.cli.context import Context
+from tests.support.api_site import SiteConnection
+from tests.support.delta_tables import make
+
+
+@pytest.fixture
+def connection(tmp_path, monkeypatch):
+    make(f"{tmp_path}/tables")
+    connection = SiteConnection(str(tmp_path))
+    scheduler = Scheduler(connection.settings)
+    scheduler.connection = connection
+    scheduler.close = lambda: None
+    monkeypatch.setattr(Context, "scheduler", lambda self: scheduler)
+    for schedule in (
+        Schedule("team/daily", "h", Trigger.cron("0 3 * * *")),
+        Schedule("rollup", "h", Trigger.table(f"{tmp_path}/orders", min_rows=2)),
+    ):
+        connection.plan.ask("put", schedules=[schedule.definition])
+    return connection
+
+
+@pytest.fixture
+def run(connection, capsys):
+    def call(*words, code=0):
+        assert cli.run(["schedule", *words]) == code
+        out, err = capsys.readouterr()
+        return json.loads(out) if "json" in words else out + err
+
+    return call
+
+
+def test_a_backfill_is_asked_for_listed_paused_resumed_and_cancelled(run, connection):
+    assert "team/daily has no backfill." in run("backfills", "team/daily")
+    days = ("2026-01-01T00:00:00Z", "2026-01-05T00:00:00Z")
+    assert "Its tasks have the tag backfill:team/daily/1" in run("backfill", "team/daily", *days, "--yes")
+    connection.plan.planner.pass_s(0)
+    connection.plan.planner.pass_s(60)
+    connection.plan.planner.end(0)
+    (row,) = run("backfills", "team/daily", "-o", "json")
+    assert (row["tag"], row["state"], row["done"], row["total"], row["left"]) == (
+        "backfill:team/daily/1",
+        "running",
+        1,
+        4,
+        2,
+    )
+    assert row["begun_at"].endswith("Z")
+    assert row["ends_at"] > row["begun_at"]
+    assert "backfill-resume backfill:team/daily/1" in run("backfill-pause", "backfill:team/daily/1")
+    assert "paused already" in run("backfill-pause", "backfill:team/daily/1", code=4)
+    assert "goes on" in run("backfill-resume", "backfill:team/daily/1")
+    assert "is cancelled" in run("backfill-cancel", "backfill:team/daily/1", "--yes")
+    assert "cancelled" in run("backfills", "team/daily")
+    assert "There is no backfill 'backfill:team/daily/2'" in run("backfill-pause", "backfill:team/daily/2", code=3)
+
+
+def test_whole_numbers_are_versions_of_the_table_that_a_schedule_watches(run, connection, tmp_path):
+    for number in (1, 1, 3):
+        write_deltalake(f"{tmp_path}/orders", pa.table({"id": list(range(number))}), mode="append")
+    rows = run("backfill", "rollup", "0", "2", "--dry-run", "-o", "json")
+    assert [(row["from_version"], row["to_version"], row["rows"], row["commits"]) for row in rows] == [(0, 2, 4, 2)]
+    assert "planned_at" in rows[0]
+    assert rows[0]["partition"] is None
+    assert "Its tasks have the tag" in run("backfill", "rollup", "0", "2", "--yes")
+    connection.plan.planner.pass_s(0)
+    assert len(connection.plan.planner.sent) == 1
+    assert "two versions as whole numbers" in run("backfill", "rollup", "0", code=2)
+    assert "watches no table" in run("backfill", "team/daily", "0", "2", code=2)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
+from scylla_spark.core.redaction import on_one_line
 from scylla_spark.errors import ArgumentError, shown
 
 MAX_CHECKPOINT_BYTES: Final = 64 * 1024
 MAX_METRICS_BYTES: Final = 16 * 1024
 MAX_PROGRESS_NOTE_CHARS: Final = 200
-_LOOKED_AT_CHARS: Final = 10 * MAX_PROGRESS_NOTE_CHARS  # blanks are folded, and a text may be of any length
+MAX_SAID_NOTE_CHARS: Final = 10 * MAX_PROGRESS_NOTE_CHARS
+"""So much of a note goes to the dispatcher, which takes secrets out before it fits the text; a longer one is cut."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def checked_progress(value: object) -> float:
@@ -27,7 +31,7 @@ def checked_progress(value: object) -> float:
 
 
 def checked_progress_note(text: object) -> str:
-    """What a handler says in words of what it is at, wherever it runs, as it is kept.
+    """What a handler says in words of what it is at, wherever it runs, as it goes to its dispatcher.
 
     Args:
         text: as the handler gives it.
@@ -39,7 +43,22 @@ def checked_progress_note(text: object) -> str:
         raise ArgumentError(
             f"A note of progress is a text, not a {type(text).__name__}.", hint='Such as "page 3 of 7".'
         )
-    return fitted_progress_note(text)
+    return bounded_progress_note(text)
+
+
+def bounded_progress_note(text: str) -> str:
+    """The beginning of a text, as it was written, but for halves of characters, which could not be sent.
+
+    It is not fitted yet, because a secret that was cut or folded would no longer be known for one.
+
+    Args:
+        text: whatever foreign code says.
+
+    Returns:
+        At most `MAX_SAID_NOTE_CHARS` characters; the text was cut if there are so many.
+    """
+    said = text[:MAX_SAID_NOTE_CHARS]
+    return said if said.isascii() else _SURROGATE.sub(" ", said)
 
 
 def fitted_progress_note(text: str) -> str:
@@ -48,8 +67,7 @@ def fitted_progress_note(text: str) -> str:
     Args:
         text: whatever foreign code says.
     """
-    seen = "".join(one if one.isprintable() else " " for one in text[:_LOOKED_AT_CHARS])
-    words = " ".join(seen.split())
+    words = on_one_line(text[:MAX_SAID_NOTE_CHARS])
     return words if len(words) <= MAX_PROGRESS_NOTE_CHARS else words[: MAX_PROGRESS_NOTE_CHARS - 1] + "…"
 
 

@@ -27,12 +27,18 @@ _ASSIGNED: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"\b(bearer\s{1,4})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _IN_URL: Final = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,200}@")
+_LONGEST_CHARS: Final = 500  # more than any pattern takes for one secret without a blank
 _HINTS: Final = ("pass", "pwd", "secret", "token", "auth", "key", "credential", "cookie", "bearer", "://")
 
 
 def is_telling(name: str) -> bool:
     """Whether a name says that its value is a secret."""
     return _SENSITIVE.search(name) is not None
+
+
+def on_one_line(text: str) -> str:
+    """The text with one blank in place of each run of blanks and of characters that cannot be printed, and none at its ends."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 class Redaction:
@@ -43,18 +49,26 @@ class Redaction:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values = sorted({value for value in values if len(value) >= _LEAST_CHARS}, key=len, reverse=True)
+        self._values = _longest_first(values)
+        folded = map(on_one_line, self._values)  # the others stand in a line only if they stand in the text
+        self._folded_values = _longest_first(one for one in folded if " " in one or one not in self._values)
 
     def text(self, text: str) -> str:
         """The text with a mask in place of each secret that was found."""
-        for value in self._values:
-            if value in text:
-                text = text.replace(value, MASK)
-        if not _has_hint(text):
-            return text
-        text = _ASSIGNED.sub(rf"\1{MASK}", text)
-        text = _BEARER.sub(rf"\1{MASK}", text)
-        return _IN_URL.sub(rf"\1{MASK}@", text)
+        return _without(text, self._values)
+
+    def line(self, text: str, *, is_cut: bool) -> str:
+        """The text on one line (see `on_one_line`), without secrets as they were written, nor as they stand on one line.
+
+        Args:
+            text: what was written, or its beginning.
+            is_cut: it is the beginning only. What a known secret begins with is masked at its end then, and its last word is left
+                out, because it may be the beginning of a secret that is known by what stands behind it.
+        """
+        said = _without_begun(text, self._values) if is_cut else text
+        line = on_one_line(_without(said, self._values))
+        line = _without(_without_begun(line, self._folded_values) if is_cut else line, self._folded_values)
+        return line[: max(line.rfind(" "), len(line) - _LONGEST_CHARS, 0)] if is_cut else line
 
     def fields(self, fields: str) -> str | None:
         """A JSON object with masks in place of the values of telling names; None if it is no such object."""
@@ -75,6 +89,37 @@ class Redaction:
         if isinstance(value, list):
             return [self._masked(one, depth + 1) for one in value]
         return self.text(value) if isinstance(value, str) else value
+
+
+def _longest_first(values: Iterable[str]) -> list[str]:
+    return sorted({value for value in values if len(value) >= _LEAST_CHARS}, key=len, reverse=True)
+
+
+def _without(text: str, values: Iterable[str]) -> str:
+    for value in values:
+        if value in text:
+            text = text.replace(value, MASK)
+    if not _has_hint(text):
+        return text
+    text = _ASSIGNED.sub(rf"\1{MASK}", text)
+    text = _BEARER.sub(rf"\1{MASK}", text)
+    return _IN_URL.sub(rf"\1{MASK}@", text)
+
+
+def _without_begun(text: str, values: Iterable[str]) -> str:
+    """The text without the longest beginning of a value with which it ends."""
+    begun = max((_begun_chars(text, value) for value in values), default=0)
+    return text[: len(text) - begun] + MASK if begun else text
+
+
+def _begun_chars(text: str, value: str) -> int:
+    """With how many of the first characters of a value a text ends."""
+    at = max(len(text) - len(value), 0)
+    while (at := text.find(value[0], at)) >= 0:
+        if value.startswith(text[at:]):
+            return len(text) - at
+        at += 1
+    return 0
 
 
 def _has_hint(text: str) -> bool:

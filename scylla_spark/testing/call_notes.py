@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scylla_spark.core.attempt_note import WorkNote
+from scylla_spark.core.attempt_note import WorkNote, fitted_progress_note
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.records import fast_json
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
@@ -35,7 +35,7 @@ class HeardCall:
         """The handler has returned: how far it was and what it left behind, and what it asks to be sent."""
         self.notes.end()
         report = self._heard.with_report(Report(_NUMBER, ()))
-        return report.work, report.follow_ups
+        return _fitted(report.work), report.follow_ups
 
     def _hear(self, frame: bytes) -> None:
         for records in self._reader.feed(frame):
@@ -44,3 +44,10 @@ class HeardCall:
                     record
                 ):  # time that is played is not extended: a call takes none, or as long as the test says
                     self._heard.take(record, {_NUMBER})
+
+
+def _fitted(work: WorkNote | None) -> WorkNote | None:
+    """A note as a dispatcher keeps it."""
+    if work is None or work.progress_note is None:
+        return work
+    return work._replace(progress_note=fitted_progress_note(work.progress_note) or None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from scylla_spark.core.attempt_note import fitted_progress_note
 from scylla_spark.core.lease_messages import Answer, Call, Granted, Report, Sign, Want
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.task import Failure
@@ -65,7 +66,7 @@ class VirtualWorker:
     def sign(self, lease: Lease, **fields: str) -> None:
         """A lease goes on."""
         progress = float(fields["value"]) if "value" in fields else None
-        note = json.loads(fields["note"]) if "note" in fields else None
+        note = fitted_progress_note(json.loads(fields["note"])) if "note" in fields else None
         sign = Sign(lease.token, progress, fields.get("checkpoint"), note)
         status = self._call("", signs=(sign,)).statuses[0]
         if status != "ok":

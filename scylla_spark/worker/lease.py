@@ -14,7 +14,7 @@ from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.core.attempt_note import (
     MAX_CHECKPOINT_BYTES,
     MAX_METRICS_BYTES,
-    MAX_PROGRESS_NOTE_CHARS,
+    MAX_SAID_NOTE_CHARS,
     checked_progress,
     checked_progress_note,
 )
@@ -159,7 +159,7 @@ class Lease:
         number = json_text("progress", checked_progress(value), 100)
         self._sign(
             value=number,
-            note=None if note is None else json_text("note", checked_progress_note(note), 6 * MAX_PROGRESS_NOTE_CHARS),
+            note=None if note is None else json_text("note", checked_progress_note(note), 6 * MAX_SAID_NOTE_CHARS),
         )
 
     def checkpoint(self, value: dict[str, Any]) -> None:

@@ -5,7 +5,13 @@ from itertools import count
 
 import pytest
 
-from scylla_spark.core.attempt_note import WorkNote, checked_progress_note, fitted_progress_note, how_far
+from scylla_spark.core.attempt_note import (
+    MAX_SAID_NOTE_CHARS,
+    WorkNote,
+    checked_progress_note,
+    fitted_progress_note,
+    how_far,
+)
 from scylla_spark.core.lease_messages import Call, Sign
 from scylla_spark.core.records.desk_messages import CALL, line, read_call, read_line
 from scylla_spark.core.redaction import Redaction
@@ -16,6 +22,7 @@ from scylla_spark.executors.local.call_notes import CallNotes
 from scylla_spark.executors.local.framing import FrameReader
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.local.received_notes import Heard
+from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.services.api.leases.views import SignBody, SyncBody
 from scylla_spark.services.dispatch.describe import explain
 from scylla_spark.services.dispatch.note_redaction import NoteRedaction
@@ -50,6 +57,56 @@ def test_what_is_no_text_is_refused_where_it_is_said():
 )
 def test_progress_in_words(progress, note, words):
     assert how_far(progress, note) == words
+
+
+def heard_by_a_pool(said, monkeypatch):
+    """The words that a dispatcher is told by a pool of children."""
+    return heard_of(lambda notes: notes.progress(0.1, said), monkeypatch)
+
+
+def told_over_http(said, _monkeypatch):
+    """The words that a dispatcher is told by the API, which was told by a leased worker, or a container's."""
+
+    class Told:
+        def sign(self, lease, **fields):
+            self.fields = {name: json.loads(text) for name, text in fields.items()}
+
+    told = Told()
+    Lease(lease_view(1), told).progress(0.1, said)
+    body = SyncBody(seq=1, session="s", progress=[SignBody(lease="0.a", **told.fields)])
+    (sign,) = read_call(read_line(line(CALL, body.call("w")))[1]).signs
+    return WorkNote(progress_note=sign.progress_note)
+
+
+def told_by_spark(said, monkeypatch):
+    """The words that a dispatcher is told by an executor of Spark."""
+    outcomes = [Outcome(1, FAILED, work=heard_by_a_pool(said, monkeypatch))]
+    return spark_worker.outcome(spark_worker._rows(outcomes).to_pylist()[0]).work
+
+
+SECRET = "hunter2-S3cr3t-0123456789abcdefghijklmnopqrstuv"
+
+
+@pytest.mark.parametrize("told", [heard_by_a_pool, told_over_http, told_by_spark])
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("x" * 155 + " " + SECRET, "x" * 155 + " ***"),
+        ("a two  blanks\nsecret", "a ***"),
+        ("a two blanks\n\nsecret", "a ***"),
+        ("a\x1bb " + "padded\tout", "a b ***"),
+        ("token =" + " " * 9 + SECRET[:20], "token = ***"),
+        ("a " + " " * (MAX_SAID_NOTE_CHARS - 22) + SECRET, "a …"),
+        ("a " + " " * (MAX_SAID_NOTE_CHARS - 15) + "two  blanks\nsecret", "a …"),
+        ("a " + " " * (MAX_SAID_NOTE_CHARS - 22) + "https://me:pass-word@host", "a …"),
+        ("é" * MAX_SAID_NOTE_CHARS, "é" * 199 + "…"),
+        (" \n", None),
+    ],
+)
+def test_no_cut_and_no_fold_takes_a_known_secret_past_the_dispatcher(told, said, kept, monkeypatch):
+    notes = NoteRedaction()
+    notes.redaction = Redaction([SECRET, "two  blanks\nsecret", "padded\tout\n"])
+    assert notes.note(told(said, monkeypatch)).progress_note == kept
 
 
 def heard_of(say, monkeypatch):
@@ -119,12 +176,12 @@ def test_what_a_worker_says_in_words_is_in_the_facts_of_its_task():
     assert (world.facts[-1].work.progress, world.facts[-1].work.progress_note) == (1.0, None)
 
 
-def test_what_a_worker_says_in_words_over_http_is_fitted_before_it_goes_to_a_dispatcher():
+def test_what_a_worker_says_in_words_over_http_goes_to_a_dispatcher_as_it_was_said():
     body = SyncBody(
         seq=1, session="s", progress=[SignBody(lease="0.a", value=0.5, note="a\n b" * 200), SignBody(lease="0.b")]
     )
     first, second = body.call("w").signs
-    assert (first.progress_note, second.progress_note) == (fitted_progress_note("a\n b" * 200), None)
+    assert (first.progress_note, second.progress_note) == ("a\n b" * 200, None)
     read = read_call(read_line(line(CALL, body.call("w")))[1])
     assert [sign.progress_note for sign in read.signs] == [first.progress_note, None]
 

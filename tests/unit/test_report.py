@@ -139,7 +139,9 @@ def test_note_that_no_child_of_ours_sends_is_refused(record):
 
 def test_note_is_read():
     assert read_note(["note", 3, 1, '{"a":1}', None]) == (3, WorkNote(progress=1.0, checkpoint='{"a":1}'))
-    assert read_note(["note", 3, 1, None, "a\x1b b" + "c" * 300])[1].progress_note == "a b" + "c" * 196 + "…"
+    assert read_note(["note", 3, 1, None, "a\x1b b" + "c" * 300])[1].progress_note == "a\x1b b" + "c" * 300
+    long = read_note(["note", 3, 1, None, "\ud800" + "c" * 3_000])[1].progress_note
+    assert long == " " + "c" * 1_999, "whoever keeps it takes secrets out first"
 
 
 @pytest.mark.parametrize("record", [["extend"], ["extend", 1], ["extend", 0, 5], ["extend", "1", 5], ["extend", 1, -1], ["extend", 1, 1.5],

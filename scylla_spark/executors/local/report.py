@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, fitted_progress_note
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, bounded_progress_note
 from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
 from scylla_spark.core.output import OutputLink, read_link
 from scylla_spark.core.storable_instants import LATEST_US
@@ -192,7 +192,7 @@ def read_note(record: list[Any]) -> tuple[int, WorkNote]:
         raise ProtocolError("a note of progress that is no text")
     return number, WorkNote(
         progress=None if progress is None else float(progress), checkpoint=checkpoint,
-        progress_note=None if words is None else fitted_progress_note(words),
+        progress_note=None if words is None else bounded_progress_note(words),
     )  # fmt: skip
 
 

@@ -1,10 +1,13 @@
-"""What handlers and workers say in words of their progress, without secrets, as lines of logs are."""
+"""What handlers and workers say in words of their progress, without secrets, as lines of logs are.
+
+It comes as it was said, and is fitted only when the secrets are out of it: one that was cut or folded would not be known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scylla_spark.core.attempt_note import WorkNote, fitted_progress_note
+from scylla_spark.core.attempt_note import MAX_SAID_NOTE_CHARS, WorkNote, fitted_progress_note
 from scylla_spark.core.lease_messages import Call
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.core.task import Outcome
@@ -22,7 +25,7 @@ class NoteRedaction:
 
     def note(self, note: WorkNote) -> WorkNote:
         """What a handler says while it runs."""
-        return note._replace(progress_note=self._text(note.progress_note)) if note.progress_note else note
+        return note._replace(progress_note=self._text(note.progress_note) or None) if note.progress_note else note
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """How invocations ended."""
@@ -38,4 +41,8 @@ class NoteRedaction:
         return call._replace(signs=tuple(signs))
 
     def _text(self, text: str | None) -> str | None:
-        return fitted_progress_note(self.redaction.text(text)) if text else text
+        if not text:
+            return text
+        is_cut = len(text) >= MAX_SAID_NOTE_CHARS
+        line = self.redaction.line(text, is_cut=is_cut)
+        return fitted_progress_note(f"{line} …" if is_cut else line)

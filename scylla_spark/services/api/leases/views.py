@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_json
 
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, fitted_progress_note
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, bounded_progress_note
 from scylla_spark.core.lease_messages import (
     MOST_WANTED,
     UNAVAILABLE,
@@ -126,7 +126,7 @@ class SignBody(Body):
             ArgumentError: something is too large.
         """
         value = float(self.value) if self.value is not None else None
-        note = None if self.note is None else fitted_progress_note(self.note)
+        note = None if self.note is None else bounded_progress_note(self.note)
         return Sign(self.lease, value, bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES), note)
 
 

@@ -251,8 +251,8 @@ def test_a_backfill_shows_how_far_it_is_and_is_paused_resumed_and_cancelled(clie
     assert f"backfill:{NAME}/1 running 1 of 4 1 1" in seen(page)
     assert "about" in seen(page)
     for act, said, state in (
-        ("pause", "is paused; what runs goes on", "paused"), ("resume", "goes on with what it has left", "running"),
-        ("cancel", "is cancelled", "cancelled"),
+        ("pause", "what is leased ends at once, to be run again", "paused"), ("resume", "goes on with what it has left", "running"),
+        ("cancel", "without another try; what is leased ends at once.", "cancelled"),
     ):  # fmt: skip
         answer = sent(client, f"/ui/schedules/{PATH}/backfills/1/{act}", page)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/schedules/{PATH}")

@@ -85,7 +85,11 @@ def backfills(ctx: typer.Context, name: Name) -> None:
 
 
 def pause(ctx: typer.Context, tag: TagOfBackfill) -> None:
-    """Launch no more of a backfill; what runs goes on."""
+    """Launch no more of a backfill until it is resumed.
+
+    An attempt that a dispatcher runs goes on to its end; if it fails, its run is launched anew after that. What a worker has leased
+    ends at once, and is run again then.
+    """
     cli = context(ctx)
     _of(cli, tag, lambda handle: handle.pause_backfill(tag))
     cli.output.say(f"{tag} is paused; `schedule backfill-resume {tag}` lets it go on.")
@@ -99,7 +103,11 @@ def resume(ctx: typer.Context, tag: TagOfBackfill) -> None:
 
 
 def cancel(ctx: typer.Context, tag: TagOfBackfill, yes: Yes = False) -> None:
-    """Run nothing more of a backfill; what runs goes on."""
+    """Run nothing more of a backfill.
+
+    An attempt that a dispatcher runs goes on to its end; if it fails, it is not tried again, and its run counts as cancelled. What a
+    worker has leased ends at once, and is not run again.
+    """
     cli = context(ctx)
     if cli.confirmed(f"cancel {tag}", yes=yes):
         _of(cli, tag, lambda handle: handle.cancel_backfill(tag))

@@ -221,9 +221,10 @@ class ScheduleHandle:
         return backfills_of(self._entry(self._connection.plan.state()), now_us())
 
     def pause_backfill(self, tag: str) -> None:
-        """Launches no more of a backfill; when this returns, nothing of it begins that had not begun. What runs goes on.
+        """Launches no more of a backfill; when this returns, nothing of it begins that had not begun.
 
-        What a worker has leased ends, as with any cancel, and is run again when the backfill goes on.
+        An attempt that a dispatcher runs goes on to its end; if it fails, its run is launched anew when the backfill goes on. What a
+        worker has leased ends at once, as with any cancel, and is run again then.
 
         Args:
             tag: of the backfill, as the answer and the list of backfills name it.
@@ -241,7 +242,11 @@ class ScheduleHandle:
         self._steer_backfill("resume", tag)
 
     def cancel_backfill(self, tag: str) -> None:
-        """Runs nothing more of a backfill: what has not begun never does, what runs goes on. See `pause_backfill`."""
+        """Runs nothing more of a backfill: what has not begun never does. See `pause_backfill` for tag and errors.
+
+        An attempt that a dispatcher runs goes on to its end; if it fails, it is not tried again, and its run counts as cancelled. What
+        a worker has leased ends at once, and is not run again.
+        """
         self._steer_backfill("cancel", tag)
 
     def _steer_backfill(self, what: str, tag: str) -> None:

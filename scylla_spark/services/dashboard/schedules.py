@@ -22,6 +22,10 @@ _NEXT: Final = 10
 _TYPED: Final = 100  # more runs than this are launched only by who types their number
 _WANTED: Final = ("begin", "end", "order", "max_running", "reprocess")
 _VERSIONS: Final = ("from_version", "to_version")
+_PAUSED: Final = "The backfill is paused. What dispatchers run goes on, without another try; what is leased ends at once, to be run again."
+_CANCELLED: Final = (
+    "The backfill is cancelled. What dispatchers run goes on, without another try; what is leased ends at once."
+)
 
 
 async def look(page: Page) -> Response:
@@ -115,7 +119,7 @@ async def backfill(page: Page) -> Response:
 
 async def pause_backfill(page: Page) -> Response:
     """Launches no more of a backfill."""
-    return await _steer_backfill(page, "pause", "The backfill is paused; what runs goes on.")
+    return await _steer_backfill(page, "pause", _PAUSED)
 
 
 async def resume_backfill(page: Page) -> Response:
@@ -125,7 +129,7 @@ async def resume_backfill(page: Page) -> Response:
 
 async def cancel_backfill(page: Page) -> Response:
     """Runs nothing more of a backfill."""
-    return await _steer_backfill(page, "cancel", "The backfill is cancelled; what runs goes on.")
+    return await _steer_backfill(page, "cancel", _CANCELLED)
 
 
 # -- below ----------------------------------------------------------------------------------------------------------------

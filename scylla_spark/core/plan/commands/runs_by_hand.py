@@ -100,7 +100,7 @@ class RunsByHand:
         self._steer(command, RUNNING, now)
 
     def cancel_backfill(self, offset: int, command: PlanCommand, now: int) -> None:
-        """Forgets what a backfill has left; what runs goes on. See `_steer`."""
+        """Forgets what a backfill has left; an attempt of a dispatcher is its run's last, what is leased ends at once. See `_steer`."""
         self._steer(command, CANCELLED, now)
 
     def _steer(self, command: PlanCommand, state: str, now: int) -> None:

@@ -140,7 +140,11 @@ def listed(api: Asked, name: Name) -> Response:
     responses=answers({200: BackfillStatusView}, *_STEERS),
 )
 async def pause(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
-    """Launch no more of a backfill; when the answer comes, nothing of it begins that had not begun, and what runs goes on."""
+    """Launch no more of a backfill; when the answer comes, nothing of it begins that had not begun.
+
+    An attempt that a dispatcher runs goes on to its end; if it fails, its run is launched anew when the backfill goes on. What a worker
+    has leased ends at once, and is run again then.
+    """
     return await _steered(api, "pause", name_of(name), number, author)
 
 
@@ -160,7 +164,11 @@ async def resume(api: Asked, name: Name, number: Number, author: Author = "") ->
     responses=answers({200: BackfillStatusView}, *_STEERS),
 )
 async def cancel(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
-    """Run nothing more of a backfill: what has not begun never does, and what runs goes on."""
+    """Run nothing more of a backfill: what has not begun never does.
+
+    An attempt that a dispatcher runs goes on to its end; if it fails, it is not tried again, and its run counts as cancelled. What a
+    worker has leased ends at once, and is not run again.
+    """
     return await _steered(api, "cancel", name_of(name), number, author)
 
 

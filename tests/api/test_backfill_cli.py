@@ -75,5 +75,19 @@ def test_whole_numbers_are_versions_of_the_table_that_a_schedule_watches(run, co
     assert "Its tasks have the tag" in run("backfill", "rollup", "0", "2", "--yes")
     connection.plan.planner.pass_s(0)
     assert len(connection.plan.planner.sent) == 1
+    rows = run("backfill", "rollup", "-1", "2", "--reprocess", "all", "--dry-run", "-o", "json")
+    assert [(row["from_version"], row["to_version"]) for row in rows] == [(-1, 1), (1, 2)]
     assert "two versions as whole numbers" in run("backfill", "rollup", "0", code=2)
     assert "watches no table" in run("backfill", "team/daily", "0", "2", code=2)
+
+
+def test_a_begin_with_a_minus_is_no_option_and_an_option_that_does_not_exist_is_refused(run, connection):
+    rows = run("backfill", "team/daily", "-7d", "--dry-run", "--reprocess", "all", "-o", "json")
+    assert len(rows) in (7, 8)
+    some = run("backfill", "--exclude", "-8d/-3d", "--dry-run", "team/daily", "-7d", "-1d", "-o", "json")
+    assert len(some) in (1, 2)
+    assert run("backfill", "--dry-run", "-o", "json", "--", "team/daily", "-7d", "-1d")
+    assert "No such option: --exlude" in run("backfill", "team/daily", "-7d", "now", "--exlude", "-3d", code=2)
+    assert "No such option: --exlude" in run("backfill", "team/daily", "2026-01-01T00:00:00Z", "--exlude", "x", code=2)
+    assert "No such option" in run("backfill", "team/daily", "-d7", code=2)
+    assert "unexpected extra argument" in run("backfill", "team/daily", "-7d", "-1d", "-2d", code=2)

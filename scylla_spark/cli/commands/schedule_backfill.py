@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.cli.negative_arguments import TakesNegativeArguments
 from scylla_spark.cli.output import printable
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _INSTANTS: Final = ("begun_at", "ends_at", "over_at")
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to `schedule`."""
-    app.command()(backfill)
+    app.command(cls=TakesNegativeArguments)(backfill)
     app.command()(backfills)
     app.command(name="backfill-pause")(pause)
     app.command(name="backfill-resume")(resume)

@@ -10,6 +10,7 @@ from deltalake import write_deltalake
 
 from scylla_spark import Schedule, Scheduler, Trigger, cli
 from scylla_spark.cli.context import Context
+from scylla_spark.client.schedules import backfills
 from tests.support.api_site import SiteConnection
 from tests.support.delta_tables import make
 
@@ -91,3 +92,20 @@ def test_a_begin_with_a_minus_is_no_option_and_an_option_that_does_not_exist_is_
     assert "No such option: --exlude" in run("backfill", "team/daily", "2026-01-01T00:00:00Z", "--exlude", "x", code=2)
     assert "No such option" in run("backfill", "team/daily", "-d7", code=2)
     assert "unexpected extra argument" in run("backfill", "team/daily", "-7d", "-1d", "-2d", code=2)
+
+
+def test_of_schedules_whose_long_names_end_alike_the_tag_names_the_one_that_is_meant(run, connection, monkeypatch):
+    names = [f"team-{letter}/" + "x" * 60 for letter in "ab"]
+    for name in names:
+        connection.plan.ask("put", schedules=[Schedule(name, "h", Trigger.cron("0 3 * * *"), paused=True).definition])
+        run("backfill", name, "2026-01-01T00:00:00Z", "2026-01-05T00:00:00Z", "--yes")
+    tags = [run("backfills", name, "-o", "json")[0]["tag"] for name in names]
+    assert [len(tag) for tag in tags] == [64, 64]
+    run("backfill-pause", tags[1])
+    entries = connection.plan.planner.shadow.entries
+    assert [entries[name].backfills[1].state for name in names] == ["running", "paused"]
+    monkeypatch.setattr(backfills, "tag_of", lambda name, number: tags[1])
+    said = run("backfill-cancel", tags[1], "--yes", code=4)
+    assert names[0] in said
+    assert names[1] in said
+    assert entries[names[1]].backfills[1].state == "paused"

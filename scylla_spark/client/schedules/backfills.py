@@ -17,7 +17,7 @@ from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, tag_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.tables.past_ranges import PastRange
-from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
 Period = datetime | tuple[datetime, datetime]
 
@@ -142,13 +142,19 @@ def schedule_with(state: PlanState, tag: str) -> str:
 
     Raises:
         NotFoundError: there is none.
+        ConflictError: several have such a backfill.
     """
-    for entry in state.entries.values():
-        if any(tag_of(entry.name, number) == tag for number in entry.backfills):
-            return entry.name
-    raise NotFoundError(
-        f"There is no backfill {tag!r}.", hint="`scylla-spark schedule backfills NAME` lists those of a schedule."
-    )
+    names = sorted(one.name for one in state.entries.values() if any(tag_of(one.name, n) == tag for n in one.backfills))
+    if not names:
+        raise NotFoundError(
+            f"There is no backfill {tag!r}.", hint="`scylla-spark schedule backfills NAME` lists those of a schedule."
+        )
+    if len(names) > 1:
+        raise ConflictError(
+            f"{tag!r} is the tag of backfills of {' and '.join(map(repr, names))}.",
+            hint="Python and HTTP take the name of the schedule, too.",
+        )
+    return names[0]
 
 
 def _status(name: str, one: BackfillEntry, now: int) -> BackfillStatus:

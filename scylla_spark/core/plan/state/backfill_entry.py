@@ -7,6 +7,7 @@ all that is to be known to go on with it. All instants are integer microseconds 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.state.plan_log import BACKFILL, Change
@@ -194,14 +195,17 @@ def begins(name: str, backfill: BackfillEntry) -> Change:
 
 
 def tag_of(name: str, number: int) -> str:
-    """The tag of all tasks of one backfill; of a very long name, its end.
+    """The tag of all tasks of one backfill, with the name of its schedule; of one that does not fit, a digest of all of it and its end.
 
     Args:
         name: of the schedule.
         number: of the backfill.
     """
     left = MAX_TAG_CHARS - len(f"backfill:/{number}")
-    return f"backfill:{name[-left:]}/{number}"
+    if len(name) > left:
+        digest = blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
+        name = f"{digest}~{name[len(digest) + 1 - left :]}"
+    return f"backfill:{name}/{number}"
 
 
 def without_oldest(backfills: Mapping[int, BackfillEntry]) -> dict[int, BackfillEntry]:

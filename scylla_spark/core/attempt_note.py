@@ -95,7 +95,8 @@ class WorkNote(NamedTuple):
         metrics: JSON text that the worker reported.
         isolation: level at which the attempt ran, where its handler asks for one; None: it asks for none.
         outputs: JSON text of links to the files that the attempt left behind (see `core.output`); None: there are none.
-        progress_note: in words, what the work is at (see `fitted_progress_note`); None: nobody has said.
+        progress_note: in words, what the work is at (see `fitted_progress_note`); None: nobody has said. From an executor to its
+            dispatcher it goes as it was said (see `bounded_progress_note`).
     """
 
     worker: str | None = None

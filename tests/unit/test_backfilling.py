@@ -299,6 +299,26 @@ def test_a_run_whose_attempt_fails_after_a_pause_and_is_not_tried_again_runs_whe
     assert (counts(plan), plan.verdicts()) == ((2, 0, 0, 0, 0), ["launched"])
 
 
+@pytest.mark.parametrize("began", [True, False])
+def test_those_that_come_after_it_are_not_told_of_a_run_that_a_pause_has_taken_back_though_an_attempt_was_under_way(
+    began: bool,
+) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, paused=True)
+    plan.put("b", {"kind": "after", "work": "a", "on": ["cancelled"]}, handler="after")
+    plan.put("c", {"kind": "batch", "tag": "backfill:a/1", "size": 2}, handler="batch")
+    plan.ask("backfill", name="a", begin=START - 2 * MINUTE, end=START)
+    plan.pass_s(0)
+    for which in range(2):
+        steer(plan, "pause")
+        found = Fact(key_of(plan.sent[which]), 1, "cancelled", plan.now * began, plan.now, request_id="planner")
+        plan.ends(found._replace(tags=("backfill:a/1",)))
+        steer(plan, "resume")
+        plan.pass_s(1)
+    assert [one["handler"] for one in plan.sent] == ["work"] * 3
+    assert counts(plan) == (1, 1, 0, 0, 0)
+
+
 def test_a_second_pause_asks_again_what_has_begun() -> None:
     plan = begun(3)
     steer(plan, "pause")

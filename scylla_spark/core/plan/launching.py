@@ -40,6 +40,7 @@ from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.handing_over import handed_over
+from scylla_spark.core.plan.taken_back import ends, is_left_over
 from scylla_spark.core.plan.triggers.trigger import OnTable, leaves
 from scylla_spark.core.plan.verdicts import (
     FAILED,
@@ -53,6 +54,7 @@ from scylla_spark.core.plan.verdicts import (
 )
 from scylla_spark.core.plan.waiting_jobs import WaitingJobs
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
+from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.task_tags import tags_of_runs
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
@@ -250,10 +252,11 @@ class Launching:
             payload: of its task.
             now: microseconds since the epoch.
         """
-        taken_back = run.cancelled or any(run.generation in one.running for one in entry.backfills.values())
+        runs_later = is_left_over(entry, run)
+        wanted = not run.cancelled and not any(run.generation in one.running for one in entry.backfills.values())
         self.cancel(entry, run, now)  # whoever sees the old task after all must not run it
-        self._journal.note("end", entry.name, run.generation, "cancelled", 0, now, run.key)
-        if taken_back:
+        self._journal.note(*ends(entry.name, run, CANCELLED, 0, now, runs_later=runs_later))
+        if not wanted:
             return
         job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
         if not run.by_hand and expires_ms(entry.schedule, job, now) == 0:

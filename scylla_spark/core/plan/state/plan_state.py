@@ -317,16 +317,16 @@ def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
 
 def _end(state: PlanState, entry: Entry, change: Change) -> None:
     _, _, generation, outcome, _started_us, finished_us, key = change[:7]
+    runs_later = len(change) > 7 and change[7] is True
     state.handlers.pop(TaskKey(*key), None)  # also of a run that a later part of a snapshot would have told of
     if entry.has_no_room:
         entry.held_us = max(entry.held_us, finished_us)
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)
-    taken_back = run is not None and run.cancelled and outcome == "cancelled"
     for number, backfill in entry.backfills.items():
         if generation in backfill.running:
-            entry.backfills[number] = backfill.ended(generation, outcome, finished_us, taken_back=taken_back)
+            entry.backfills[number] = backfill.ended(generation, outcome, finished_us, taken_back=runs_later)
     if outcome == "succeeded":
         entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
     elif outcome in ("failed", "aborted", "timed_out"):

@@ -15,6 +15,7 @@ from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.records.fact import Fact, Unreadable
+from scylla_spark.core.task import Failure
 from tests.support.planner_harness import SECOND, START, PlannerHarness, key_of
 
 MINUTE = 60 * SECOND
@@ -295,7 +296,8 @@ def test_a_run_whose_attempt_fails_after_a_pause_and_is_not_tried_again_runs_whe
     plan = begun(2)
     steer(plan, "pause")
     too_late(plan, 0)
-    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", finished_us=plan.now))
+    failed = Failure("ValueError", "no such file")
+    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", plan.now, plan.now, failure=failed))
     assert (counts(plan), plan.verdicts()) == ((2, 0, 0, 0, 0), ["launched"])
 
 
@@ -317,6 +319,21 @@ def test_those_that_come_after_it_are_not_told_of_a_run_that_a_pause_has_taken_b
         plan.pass_s(1)
     assert [one["handler"] for one in plan.sent] == ["work"] * 3
     assert counts(plan) == (1, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "end", [{"request_id": "of a person"}, {"failure": Failure("killed", "It was cancelled while it ran.")}]
+)
+def test_what_a_person_cancels_after_a_pause_came_too_late_for_it_is_not_run_again(end: dict[str, Any]) -> None:
+    plan = begun(2)
+    steer(plan, "pause")
+    too_late(plan, 0)
+    steer(plan, "resume")
+    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", plan.now, plan.now, **end))
+    plan.pass_s(0)
+    assert (minutes(plan), counts(plan)) == (["58", "59"], (0, 1, 0, 0, 1))
+    plan.restart()
+    assert counts(plan) == (0, 1, 0, 0, 1)
 
 
 def test_a_second_pause_asks_again_what_has_begun() -> None:

@@ -101,7 +101,14 @@ class EndedRuns:
         """Writes the end of a run; the handler that it was launched with."""
         handler = self._state.handlers.get(fact.key, entry.handler)
         self._journal.conclude(
-            *ends(entry.name, run, fact.outcome, fact.started_us, fact.finished_us, runs_later=is_run_later(entry, run, fact))
+            *ends(
+                entry.name,
+                run,
+                fact.outcome,
+                fact.started_us,
+                fact.finished_us,
+                runs_later=is_run_later(entry, run, fact),
+            )
         )
         self._answers.ended(fact.key)
         return handler

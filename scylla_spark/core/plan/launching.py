@@ -40,7 +40,7 @@ from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.handing_over import handed_over
-from scylla_spark.core.plan.taken_back import ends, is_left_over
+from scylla_spark.core.plan.taken_back import ASKS, ends, is_left_over
 from scylla_spark.core.plan.triggers.trigger import OnTable, leaves
 from scylla_spark.core.plan.verdicts import (
     FAILED,
@@ -64,7 +64,6 @@ _NO_PROMISE: Final = (
     0,
     0,
 )  # planned times of a backfill are past: no time is one by which a run is to begin, or to end
-_ASKS: Final = "planner"  # who takes a run back is answered if it is too late; by the key, it is known of which run
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
 
 
@@ -322,7 +321,7 @@ class Launching:
             run: of it; one that was asked to end before is asked again.
             now: microseconds since the epoch.
         """
-        command = Command(CANCEL, run.key, 0, enqueued_us=now, request_id=_ASKS)
+        command = Command(CANCEL, run.key, 0, enqueued_us=now, request_id=ASKS)
         self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
         return run.key
 

@@ -217,6 +217,40 @@ def test_a_planner_that_knows_no_versions_refuses_them() -> None:
     assert json.loads(encode_command("backfill", name="a", begin=1, end=2))["version"] == 1
 
 
+@pytest.mark.parametrize("way", ["another table", "another column", "times", "a table that was replaced"])
+def test_what_is_left_of_a_backfill_over_versions_is_not_launched_where_another_table_is_watched(way: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    later = RANGE | {"fromVersion": 13, "toVersion": 15}
+    plan.ask("backfill", name="a", tableId="id", versions=[RANGE, later, later])
+    plan.pass_s(0)
+    if way == "a table that was replaced":
+        place = Place("a", 0, (1, plan.now))
+        plan.planner.looked("a", lambda tables: tables.begins(place, "another", 1), plan.now)
+    else:
+        other = {"another table": {"kind": "table", "table": "/other"}, "another column": TABLE | {"per": "day"}}
+        plan.put("a", other.get(way, EVERY_MINUTE))
+    plan.end(0)
+    assert len(plan.sent) == 1
+    assert [one["why"] for one in plan.fires if one["verdict"] == "failed"] == [
+        "the backfill runs versions 13 to 15 of the table '/t' (id 'id'), and the schedule no longer watches that"
+    ] * 2
+    assert (counts(plan), backfill_of(plan).state) == ((0, 0, 1, 2, 0), "ended")
+
+
+def test_versions_are_launched_of_a_table_that_the_planner_has_not_met_at_its_place_yet() -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    place = Place("a", 0, (1, plan.now))
+    plan.planner.looked("a", lambda tables: tables.begins(place, "old", 1), plan.now)
+    plan.turn()
+    plan.ask("backfill", name="a", tableId="new", versions=[RANGE])
+    plan.put("a", {"kind": "any", "of": [EVERY_MINUTE, TABLE]}, payload={"id": "{{ table.table_id }}"}, paused=True)
+    plan.restart()
+    plan.pass_s(0)
+    assert [one["taskData"] for one in plan.sent] == [{"id": "new"}]
+
+
 # -- paused, resumed and cancelled --------------------------------------------------------------------------------------
 
 

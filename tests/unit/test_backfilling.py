@@ -12,6 +12,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
 from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.schedule_entry import Handed
+from scylla_spark.core.plan.suspect_inputs import Met
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.records.fact import Fact, Unreadable
@@ -150,12 +151,13 @@ def test_a_backfill_that_a_planner_of_before_has_launched_in_part_goes_on_with_t
     assert minutes(plan) == ["57", "58", "59"]
 
 
+def fails(*_: object) -> None:
+    raise RuntimeError("a defect")
+
+
 def test_a_backfill_that_a_defect_has_kept_from_launching_goes_on_when_its_schedule_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*_: object) -> None:
-        raise RuntimeError("a defect")
-
     plan = begun(2)
     plan.ask("resume", names=["a"])
     with monkeypatch.context() as patch:
@@ -167,6 +169,28 @@ def test_a_backfill_that_a_defect_has_kept_from_launching_goes_on_when_its_sched
     plan.ask("resume", names=["a"])
     plan.pass_s(0)
     assert minutes(plan) == ["58", "59"]
+
+
+@pytest.mark.parametrize("mended", [{"paused": False}, {"paused": True}])
+def test_a_backfill_that_a_defect_has_kept_from_launching_goes_on_when_its_schedule_is_put_again(
+    monkeypatch: pytest.MonkeyPatch, mended: dict[str, bool]
+) -> None:
+    plan = begun(2)
+    plan.put("a", EVERY_MINUTE, **mended)
+    with monkeypatch.context() as patch:
+        patch.setattr("scylla_spark.core.plan.launching.Launching.next_of", fails)
+        plan.end(0)
+    plan.put("a", EVERY_MINUTE, note="mended", **mended)
+    plan.pass_s(0)
+    assert minutes(plan) == ["58", "59"]
+
+
+def test_a_backfill_goes_on_after_the_end_of_a_run_that_brought_the_state_in_doubt() -> None:
+    plan = begun(3)
+    plan.doubts.inputs[Partly(0, 1, 0, "")] = Met(1, "a defect", "")
+    plan.end(0)
+    plan.pass_s(0)
+    assert (minutes(plan), counts(plan)) == (["57", "58"], (1, 1, 1, 0, 0))
 
 
 # -- versions of a table ------------------------------------------------------------------------------------------------

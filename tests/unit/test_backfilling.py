@@ -124,6 +124,29 @@ def test_backfills_that_are_over_for_longest_are_forgotten() -> None:
     assert sorted(found) == list(range(5, 26, 2))
 
 
+@pytest.mark.parametrize("way", ["ended", "cancelled", "not launched"])
+def test_no_more_backfills_that_are_over_are_known_than_may_be_though_none_begins(way: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, paused=True)
+    for number in range(15):
+        plan.ask("backfill", name="a", begin=START - (number + 1) * MINUTE, end=START - number * MINUTE)
+    if way != "not launched":
+        plan.pass_s(0)
+    for number in range(15):
+        if way == "ended":
+            plan.end(number)
+        else:
+            steer(plan, "cancel", number + 1)
+            if way == "cancelled":
+                taken_back(plan, number)
+    found = plan.planner.state.entries["a"].backfills
+    assert len(found) == 10
+    snapshot(plan)
+    plan.log = snapshot(plan)
+    plan.restart()
+    assert plan.planner.state.entries["a"].backfills == found
+
+
 def test_a_backfill_goes_with_its_schedule_and_stays_when_that_is_changed() -> None:
     plan = begun(3)
     plan.put("a", EVERY_MINUTE, paused=True, payload={"new": True})

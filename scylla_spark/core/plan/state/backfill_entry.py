@@ -136,6 +136,11 @@ class BackfillEntry(NamedTuple):
         return self.state in (CANCELLED, ENDED)
 
     @property
+    def is_forgettable(self) -> bool:
+        """Whether nothing of it will be launched, and nothing runs."""
+        return self.is_over and not self.running
+
+    @property
     def done(self) -> int:
         """How many runs have ended, and are not run again."""
         return self.succeeded + self.failed + self.cancelled
@@ -223,7 +228,7 @@ def tag_of(name: str, number: int) -> str:
 
 def without_oldest(backfills: Mapping[int, BackfillEntry]) -> dict[int, BackfillEntry]:
     """The backfills of a schedule without those that were over first, if there are too many of these."""
-    over = sorted((one.over_us, number) for number, one in backfills.items() if one.is_over and not one.running)
+    over = sorted((one.over_us, number) for number, one in backfills.items() if one.is_forgettable)
     gone = {number for _, number in over[: max(len(over) - MOST_OVER, 0)]}
     return {number: one for number, one in backfills.items() if number not in gone}
 

@@ -118,7 +118,7 @@ def _fire(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _end(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    _, name, generation, outcome, started_us, finished_us, key = change
+    _, name, generation, outcome, started_us, finished_us, key = change[:7]
     yield JOBS.name, {
         "schedule": name, "generation": generation, "state": "ended", "changed_at": iso(at_us), "outcome": outcome,
         "started_at": _iso(started_us), "finished_at": _iso(finished_us), "scheduled_time": iso(key[0]), "ordering_id": key[1],

@@ -12,9 +12,11 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
 from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.schedule_entry import Handed
+from scylla_spark.core.plan.suspect_inputs import Met
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.records.fact import Fact, Unreadable
+from scylla_spark.core.task import Failure
 from tests.support.planner_harness import SECOND, START, PlannerHarness, key_of
 
 MINUTE = 60 * SECOND
@@ -122,6 +124,29 @@ def test_backfills_that_are_over_for_longest_are_forgotten() -> None:
     assert sorted(found) == list(range(5, 26, 2))
 
 
+@pytest.mark.parametrize("way", ["ended", "cancelled", "not launched"])
+def test_no_more_backfills_that_are_over_are_known_than_may_be_though_none_begins(way: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, paused=True)
+    for number in range(15):
+        plan.ask("backfill", name="a", begin=START - (number + 1) * MINUTE, end=START - number * MINUTE)
+    if way != "not launched":
+        plan.pass_s(0)
+    for number in range(15):
+        if way == "ended":
+            plan.end(number)
+        else:
+            steer(plan, "cancel", number + 1)
+            if way == "cancelled":
+                taken_back(plan, number)
+    found = plan.planner.state.entries["a"].backfills
+    assert len(found) == 10
+    snapshot(plan)
+    plan.log = snapshot(plan)
+    plan.restart()
+    assert plan.planner.state.entries["a"].backfills == found
+
+
 def test_a_backfill_goes_with_its_schedule_and_stays_when_that_is_changed() -> None:
     plan = begun(3)
     plan.put("a", EVERY_MINUTE, paused=True, payload={"new": True})
@@ -149,12 +174,13 @@ def test_a_backfill_that_a_planner_of_before_has_launched_in_part_goes_on_with_t
     assert minutes(plan) == ["57", "58", "59"]
 
 
+def fails(*_: object) -> None:
+    raise RuntimeError("a defect")
+
+
 def test_a_backfill_that_a_defect_has_kept_from_launching_goes_on_when_its_schedule_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*_: object) -> None:
-        raise RuntimeError("a defect")
-
     plan = begun(2)
     plan.ask("resume", names=["a"])
     with monkeypatch.context() as patch:
@@ -166,6 +192,28 @@ def test_a_backfill_that_a_defect_has_kept_from_launching_goes_on_when_its_sched
     plan.ask("resume", names=["a"])
     plan.pass_s(0)
     assert minutes(plan) == ["58", "59"]
+
+
+@pytest.mark.parametrize("mended", [{"paused": False}, {"paused": True}])
+def test_a_backfill_that_a_defect_has_kept_from_launching_goes_on_when_its_schedule_is_put_again(
+    monkeypatch: pytest.MonkeyPatch, mended: dict[str, bool]
+) -> None:
+    plan = begun(2)
+    plan.put("a", EVERY_MINUTE, **mended)
+    with monkeypatch.context() as patch:
+        patch.setattr("scylla_spark.core.plan.launching.Launching.next_of", fails)
+        plan.end(0)
+    plan.put("a", EVERY_MINUTE, note="mended", **mended)
+    plan.pass_s(0)
+    assert minutes(plan) == ["58", "59"]
+
+
+def test_a_backfill_goes_on_after_the_end_of_a_run_that_brought_the_state_in_doubt() -> None:
+    plan = begun(3)
+    plan.doubts.inputs[Partly(0, 1, 0, "")] = Met(1, "a defect", "")
+    plan.end(0)
+    plan.pass_s(0)
+    assert (minutes(plan), counts(plan)) == (["57", "58"], (1, 1, 1, 0, 0))
 
 
 # -- versions of a table ------------------------------------------------------------------------------------------------
@@ -214,6 +262,40 @@ def test_a_planner_that_knows_no_versions_refuses_them() -> None:
     assert json.loads(encode_command("backfill", name="a", tableId="id", versions=[RANGE]))["version"] == 3
     assert json.loads(encode_command("resume", names=["a"], fromNow=True))["version"] == 2
     assert json.loads(encode_command("backfill", name="a", begin=1, end=2))["version"] == 1
+
+
+@pytest.mark.parametrize("way", ["another table", "another column", "times", "a table that was replaced"])
+def test_what_is_left_of_a_backfill_over_versions_is_not_launched_where_another_table_is_watched(way: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    later = RANGE | {"fromVersion": 13, "toVersion": 15}
+    plan.ask("backfill", name="a", tableId="id", versions=[RANGE, later, later])
+    plan.pass_s(0)
+    if way == "a table that was replaced":
+        place = Place("a", 0, (1, plan.now))
+        plan.planner.looked("a", lambda tables: tables.begins(place, "another", 1), plan.now)
+    else:
+        other = {"another table": {"kind": "table", "table": "/other"}, "another column": TABLE | {"per": "day"}}
+        plan.put("a", other.get(way, EVERY_MINUTE))
+    plan.end(0)
+    assert len(plan.sent) == 1
+    assert [one["why"] for one in plan.fires if one["verdict"] == "failed"] == [
+        "the backfill runs versions 13 to 15 of the table '/t' (id 'id'), and the schedule no longer watches that"
+    ] * 2
+    assert (counts(plan), backfill_of(plan).state) == ((0, 0, 1, 2, 0), "ended")
+
+
+def test_versions_are_launched_of_a_table_that_the_planner_has_not_met_at_its_place_yet() -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    place = Place("a", 0, (1, plan.now))
+    plan.planner.looked("a", lambda tables: tables.begins(place, "old", 1), plan.now)
+    plan.turn()
+    plan.ask("backfill", name="a", tableId="new", versions=[RANGE])
+    plan.put("a", {"kind": "any", "of": [EVERY_MINUTE, TABLE]}, payload={"id": "{{ table.table_id }}"}, paused=True)
+    plan.restart()
+    plan.pass_s(0)
+    assert [one["taskData"] for one in plan.sent] == [{"id": "new"}]
 
 
 # -- paused, resumed and cancelled --------------------------------------------------------------------------------------
@@ -295,8 +377,44 @@ def test_a_run_whose_attempt_fails_after_a_pause_and_is_not_tried_again_runs_whe
     plan = begun(2)
     steer(plan, "pause")
     too_late(plan, 0)
-    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", finished_us=plan.now))
+    failed = Failure("ValueError", "no such file")
+    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", plan.now, plan.now, failure=failed))
     assert (counts(plan), plan.verdicts()) == ((2, 0, 0, 0, 0), ["launched"])
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_those_that_come_after_it_are_not_told_of_a_run_that_a_pause_has_taken_back_though_an_attempt_was_under_way(
+    began: bool,
+) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, paused=True)
+    plan.put("b", {"kind": "after", "work": "a", "on": ["cancelled"]}, handler="after")
+    plan.put("c", {"kind": "batch", "tag": "backfill:a/1", "size": 2}, handler="batch")
+    plan.ask("backfill", name="a", begin=START - 2 * MINUTE, end=START)
+    plan.pass_s(0)
+    for which in range(2):
+        steer(plan, "pause")
+        found = Fact(key_of(plan.sent[which]), 1, "cancelled", plan.now * began, plan.now, request_id="planner")
+        plan.ends(found._replace(tags=("backfill:a/1",)))
+        steer(plan, "resume")
+        plan.pass_s(1)
+    assert [one["handler"] for one in plan.sent] == ["work"] * 3
+    assert counts(plan) == (1, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "end", [{"request_id": "of a person"}, {"failure": Failure("killed", "It was cancelled while it ran.")}]
+)
+def test_what_a_person_cancels_after_a_pause_came_too_late_for_it_is_not_run_again(end: dict[str, Any]) -> None:
+    plan = begun(2)
+    steer(plan, "pause")
+    too_late(plan, 0)
+    steer(plan, "resume")
+    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", plan.now, plan.now, **end))
+    plan.pass_s(0)
+    assert (minutes(plan), counts(plan)) == (["58", "59"], (0, 1, 0, 0, 1))
+    plan.restart()
+    assert counts(plan) == (0, 1, 0, 0, 1)
 
 
 def test_a_second_pause_asks_again_what_has_begun() -> None:

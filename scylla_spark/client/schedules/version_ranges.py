@@ -133,7 +133,7 @@ def without_those_that_ran(
     fires = past.fires()
     ran = spans_of(launches_that_count(fires, past.jobs_of(fires), failed=reprocess == "none"), table_id)
     for backfill in entry.backfills.values():
-        for item in backfill.left if backfill.table_id == table_id else ():
+        for item in backfill.left if backfill.source is not None and backfill.source.table_id == table_id else ():
             if item.versions is not None:
                 ran.append((item.versions.part, item.versions[:2]))
     return not_in(ranges, ran)

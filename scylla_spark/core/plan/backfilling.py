@@ -39,15 +39,27 @@ class Backfilling:
         journal.watchers.append(self._watch)
 
     def _watch(self, change: Change) -> None:
-        """Goes on with the backfills of a schedule that fires again: a defect that paused it may have kept them from launching."""
-        if change[0] == "set" and change[2].get("paused") is False:
-            self.load(self._journal.state.entries[change[1]])
+        """Goes on with the backfills of a schedule that is resumed or changed: a defect may have kept them from launching.
+
+        A change may mend that also where the schedule is paused, since its backfills go on then.
+        """
+        if change[0] == "put" or (change[0] == "set" and change[2].get("paused") is False):
+            self.go_on(self._journal.state.entries[change[1]], change[2].get("changed_us", 0))
 
     def load(self, entry: Entry) -> None:
         """Takes over the backfills of a schedule of the log."""
+        self.go_on(entry, 0)
+
+    def go_on(self, entry: Entry, at_us: int) -> None:
+        """Has the backfills of a schedule launch what they may, in a step of its own.
+
+        Args:
+            entry: the schedule.
+            at_us: when, microseconds since the epoch.
+        """
         for backfill in entry.backfills.values():
             if backfill.may_launch:
-                self._goes_on(entry, backfill)
+                self._timers.add(Timer(max(at_us, backfill.since_us), entry.name, NEXT_RUN, backfill.number))
 
     def begin(self, entry: Entry, backfill: BackfillEntry) -> None:
         """Begins a backfill; its first runs are launched as soon as that is written.
@@ -67,7 +79,7 @@ class Backfilling:
                 hint="Backfill in parts, or wait for some to end.",
             )
         self._journal.note(*begins(entry.name, backfill))
-        self._goes_on(entry, backfill)
+        self.load(entry)
 
     def steer(self, entry: Entry, backfill: BackfillEntry, state: str, now: int) -> list[TaskKey]:
         """Pauses a backfill, lets it go on, or cancels it.
@@ -91,7 +103,7 @@ class Backfilling:
             )
         self._journal.note(BACKFILL_STANDS, entry.name, backfill.number, state, now)
         if state == RUNNING:
-            self._goes_on(entry, backfill._replace(since_us=now))
+            self.go_on(entry, now)
             return []
         return [self._launching.take_back(entry, entry.runs[number], now) for number in backfill.running]
 
@@ -118,6 +130,3 @@ class Backfilling:
                 self._timers.add(Timer(now, entry.name, NEXT_RUN, number))
                 return
             self._launching.next_of(entry, backfill, now)
-
-    def _goes_on(self, entry: Entry, backfill: BackfillEntry) -> None:
-        self._timers.add(Timer(backfill.since_us, entry.name, NEXT_RUN, backfill.number))

@@ -13,6 +13,7 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Partly
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.plan.taken_back import ends, is_our_cancel, is_run_later
 from scylla_spark.core.plan.triggers.observations import Occurrence
 from scylla_spark.core.plan.triggers.telling import SECOND, Telling
 from scylla_spark.core.plan.upstream import ENDS, named, upstream_of, was_run
@@ -88,11 +89,11 @@ class EndedRuns:
             return
         entry = self._state.entries[found[0]]
         run = entry.runs[found[1]]
+        runs_later = is_run_later(entry, run, fact)
         handler = self._conclude(entry, run, fact)
-        taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
         self._defects.guarded(entry.name, partial(self._after, entry, run, fact, now), now)
         self._room(handler, now, entry.name)
-        if not taken_back:
+        if not runs_later and (fact.started_us or not is_our_cancel(run, fact)):
             self._tell(at, entry.name, iso(run.planned_us), fact, now, handler)
             self._tell_batches(at, fact, now)
 
@@ -100,8 +101,15 @@ class EndedRuns:
         """Writes the end of a run; the handler that it was launched with."""
         handler = self._state.handlers.get(fact.key, entry.handler)
         self._journal.conclude(
-            "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
-        )  # fmt: skip
+            *ends(
+                entry.name,
+                run,
+                fact.outcome,
+                fact.started_us,
+                fact.finished_us,
+                runs_later=is_run_later(entry, run, fact),
+            )
+        )
         self._answers.ended(fact.key)
         return handler
 

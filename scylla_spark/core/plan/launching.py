@@ -12,6 +12,7 @@ from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
+from scylla_spark.core.plan.past_versions import leaf_of, seen_by, unwatched_words
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_policies import (
     asks_for_runs,
@@ -25,7 +26,7 @@ from scylla_spark.core.plan.schedule_policies import (
     runs_each,
     since_us,
 )
-from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, Item, tag_of
+from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, tag_of
 from scylla_spark.core.plan.state.plan_log import BACKFILL_OF, CAUGHT_UP, PROMISED, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import (
@@ -33,14 +34,12 @@ from scylla_spark.core.plan.state.schedule_entry import (
     PENDING_LAUNCH,
     Entry,
     Job,
-    Latch,
     Run,
 )
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
-from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.handing_over import handed_over
-from scylla_spark.core.plan.triggers.trigger import OnTable, leaves
+from scylla_spark.core.plan.taken_back import ASKS, ends, is_left_over
 from scylla_spark.core.plan.verdicts import (
     FAILED,
     OBSOLETE,
@@ -53,6 +52,7 @@ from scylla_spark.core.plan.verdicts import (
 )
 from scylla_spark.core.plan.waiting_jobs import WaitingJobs
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
+from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.task_tags import tags_of_runs
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
@@ -62,7 +62,6 @@ _NO_PROMISE: Final = (
     0,
     0,
 )  # planned times of a backfill are past: no time is one by which a run is to begin, or to end
-_ASKS: Final = "planner"  # who takes a run back is answered if it is too late; by the key, it is known of which run
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
 
 
@@ -233,10 +232,17 @@ class Launching:
             now: microseconds since the epoch.
         """
         item = backfill.left[0]
-        job = Job(entry.generation + 1, PENDING_LAUNCH, now, item.planned_us, _seen_by(entry, backfill, item))
+        job = Job(entry.generation + 1, PENDING_LAUNCH, now, item.planned_us)
+        more = {"by_hand": True, BACKFILL_OF: backfill.number}
+        if backfill.source is not None and item.versions is not None:
+            leaf = leaf_of(entry, backfill.source)
+            if leaf is None:
+                why = cut(unwatched_words(backfill.source, item.versions), _MOST_WHY_BYTES)
+                self._verdicts.say(entry, job, now, FAILED, why, more)
+                return
+            job = job._replace(latches={leaf: seen_by(entry, leaf, backfill.source, item.versions)})
         lane = f"{BACKFILL}{entry.name}/{backfill.number}/{item.place}"
         given = _Given(None, lane, backfill.priority, (tag_of(entry.name, backfill.number),), _NO_PROMISE)
-        more = {"by_hand": True, BACKFILL_OF: backfill.number}
         self._launch(entry, entry.schedule, job, now, now, more, given)
 
     def anew(self, entry: Entry, run: Run, payload: Mapping[str, Any], now: int) -> None:
@@ -250,10 +256,11 @@ class Launching:
             payload: of its task.
             now: microseconds since the epoch.
         """
-        taken_back = run.cancelled or any(run.generation in one.running for one in entry.backfills.values())
+        runs_later = is_left_over(entry, run)
+        wanted = not run.cancelled and not any(run.generation in one.running for one in entry.backfills.values())
         self.cancel(entry, run, now)  # whoever sees the old task after all must not run it
-        self._journal.note("end", entry.name, run.generation, "cancelled", 0, now, run.key)
-        if taken_back:
+        self._journal.note(*ends(entry.name, run, CANCELLED, 0, now, runs_later=runs_later))
+        if not wanted:
             return
         job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
         if not run.by_hand and expires_ms(entry.schedule, job, now) == 0:
@@ -319,7 +326,7 @@ class Launching:
             run: of it; one that was asked to end before is asked again.
             now: microseconds since the epoch.
         """
-        command = Command(CANCEL, run.key, 0, enqueued_us=now, request_id=_ASKS)
+        command = Command(CANCEL, run.key, 0, enqueued_us=now, request_id=ASKS)
         self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
         return run.key
 
@@ -386,14 +393,3 @@ class Launching:
     def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
         runs, handler = self._runs, entry.handler
         return Situation(job.first_us, runs.active(handler, now), runs.last_success_us(handler), entry.launches_us)
-
-
-def _seen_by(entry: Entry, backfill: BackfillEntry, item: Item) -> dict[int, Latch]:
-    """What a run of a backfill has seen, as if its trigger had fired; nothing, if it is about a planned time."""
-    if item.versions is None:
-        return {}
-    first, last, rows, commits, size, part = item.versions
-    growth = Growth(backfill.table_id, first, last, commits, rows, size, part, alone=False)
-    named = leaves(entry.schedule.trigger)
-    number = next((number for number, leaf in enumerate(named) if isinstance(leaf, OnTable)), 0)
-    return {number: growth.latch(named[number])}

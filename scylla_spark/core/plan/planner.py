@@ -186,13 +186,19 @@ class Planner:
         met = self._doubts.inputs.get(at) if self._doubts.inputs else None
         if met is not None:
             if fact.terminal and met.times == 1:
-                self._ended.only_end(fact, now)
+                self._only_end(fact, now)
         elif fact.terminal:
             self._take_end(at, fact, resumed, now)
         elif fact.outcome == TOO_LATE:
             self._answers.ended(fact.key)
         elif fact.started_us and fact.key in self.state.runs:
             self._take_start(at, fact, now)
+
+    def _only_end(self, fact: Fact, now: int) -> None:
+        name, _ = self.state.runs.get(fact.key, ("", 0))
+        self._ended.only_end(fact, now)
+        if name in self.state.entries:  # later, since a launch may have been what brought the state in doubt
+            self._backfilling.go_on(self.state.entries[name], now)
 
     def _take_end(self, at: Partly, fact: Fact, resumed: Partly | None, now: int) -> None:
         if resumed is not None and resumed[:3] == at[:3] and resumed.name:

@@ -16,12 +16,14 @@ from scylla_spark.core.plan.state.backfill_entry import (
     RUNNING,
     BackfillEntry,
     Item,
+    Source,
     Versions,
     tag_of,
 )
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
+from scylla_spark.core.plan.triggers.trigger import leaves
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 
@@ -77,7 +79,8 @@ class RunsByHand:
             ConflictError: with what other backfills of it have left it were too many.
         """
         fields, entry = command.fields, self._asked_about(command)
-        planned, wanted = _of_versions(entry, fields, now) if "versions" in fields else self._of_times(entry, fields)
+        source = _source(entry, fields["tableId"]) if "versions" in fields else None
+        planned, wanted = self._of_times(entry, fields) if source is None else _of_versions(fields, now)
         launched, number = self._launched_before(offset, entry)
         items = wanted[launched:]
         if items:
@@ -85,7 +88,7 @@ class RunsByHand:
                 entry,
                 BackfillEntry(
                     number, len(items), fields.get("maxRunning", 1), fields.get("priority", 0), command.author, now,
-                    fields.get("tableId", ""), since_us=now, left=items,
+                    source, since_us=now, left=items,
                 ),
             )  # fmt: skip
         done = {"planned": planned, "launched": len(wanted), "tag": tag_of(entry.name, number)}
@@ -149,13 +152,19 @@ class RunsByHand:
         return entry
 
 
-def _of_versions(entry: Entry, fields: Mapping[str, Any], now: int) -> tuple[int, tuple[Item, ...]]:
-    """How many ranges are given, and their runs: each is named by the time of its last commit, as far as that has come.
+def _source(entry: Entry, table_id: str) -> Source:
+    """Which table versions are of.
 
     Raises:
         ArgumentError: the schedule does not watch one table.
     """
-    watched_table(entry)
+    trigger = watched_table(entry)
+    handed = entry.tables.get(leaves(entry.schedule.trigger).index(trigger))
+    return Source(trigger.table, trigger.per, table_id, "" if handed is None else handed.table_id)
+
+
+def _of_versions(fields: Mapping[str, Any], now: int) -> tuple[int, tuple[Item, ...]]:
+    """How many ranges are given, and their runs: each is named by the time of its last commit, as far as that has come."""
     ranges = fields["versions"]
     items = (Item(place, min(one["at"], now) or now, _versions(one)) for place, one in enumerate(ranges))
     return len(ranges), tuple(items)

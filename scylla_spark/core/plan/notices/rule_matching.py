@@ -36,6 +36,7 @@ from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.stored_definition import read_definition_change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.plan.taken_back import is_our_cancel
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_text
@@ -91,9 +92,7 @@ class Noticing:
         event = _ENDED.get(fact.outcome)
         if self.idle or event is None or is_notice(fact.key) or _is_ours(fact):
             return
-        if (
-            event == CANCELLED and run is not None and run.cancelled
-        ):  # we took it back ourselves, for a pause or another run
+        if run is not None and is_our_cancel(run, fact):  # we took it back ourselves, for a pause or another run
             return
         concern = concern_of(fact, entry)
         if event == SUCCEEDED:

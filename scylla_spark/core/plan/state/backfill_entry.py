@@ -61,6 +61,22 @@ class Item(NamedTuple):
         return cls(found[0], found[1], Versions(*versions) if versions is not None else None)
 
 
+class Source(NamedTuple):
+    """Which table the versions of a backfill are of, as its schedule watched it when the backfill began.
+
+    Attributes:
+        table: path or name, as the trigger says it.
+        per: column of the partitions that versions are of; empty: the table as a whole.
+        table_id: of the table whose log was read.
+        known_id: of the table that the planner had met there; empty: none yet.
+    """
+
+    table: str
+    per: str
+    table_id: str
+    known_id: str = ""
+
+
 class BackfillEntry(NamedTuple):
     """One backfill of a schedule.
 
@@ -71,7 +87,7 @@ class BackfillEntry(NamedTuple):
         priority: of their tasks.
         author: who asked for it.
         begun_us: when.
-        table_id: of a data schedule: which table its versions are of.
+        source: which table its versions are of; None: it is about planned times.
         state: "running", "paused", "cancelled", or "ended".
         since_us: since when it goes on; 0: it is paused, or over.
         worked_us: how long it went on before that, without the time in which it was paused.
@@ -89,7 +105,7 @@ class BackfillEntry(NamedTuple):
     priority: int
     author: str
     begun_us: int
-    table_id: str = ""
+    source: Source | None = None
     state: str = RUNNING
     since_us: int = 0
     worked_us: int = 0
@@ -103,8 +119,9 @@ class BackfillEntry(NamedTuple):
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> BackfillEntry:
         """From what `to_json` gave."""
-        left = tuple(map(Item.of, found["left"]))
-        return cls(**{**found, "left": left, "running": {number: Item.of(item) for number, item in found["running"]}})
+        left, source = tuple(map(Item.of, found["left"])), found["source"]
+        running = {number: Item.of(item) for number, item in found["running"]}
+        return cls(**{**found, "source": None if source is None else Source(*source), "left": left, "running": running})
 
     def to_json(self) -> dict[str, Any]:
         """As it travels."""
@@ -118,6 +135,11 @@ class BackfillEntry(NamedTuple):
     def is_over(self) -> bool:
         """Whether nothing of it will be launched any more."""
         return self.state in (CANCELLED, ENDED)
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nothing of it will be launched, and nothing runs."""
+        return self.is_over and not self.running
 
     @property
     def done(self) -> int:
@@ -210,7 +232,7 @@ def tag_of(name: str, number: int) -> str:
 
 def without_oldest(backfills: Mapping[int, BackfillEntry]) -> dict[int, BackfillEntry]:
     """The backfills of a schedule without those that were over first, if there are too many of these."""
-    over = sorted((one.over_us, number) for number, one in backfills.items() if one.is_over and not one.running)
+    over = sorted((one.over_us, number) for number, one in backfills.items() if one.is_forgettable)
     gone = {number for _, number in over[: max(len(over) - MOST_OVER, 0)]}
     return {number: one for number, one in backfills.items() if number not in gone}
 

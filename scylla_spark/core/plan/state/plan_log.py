@@ -36,6 +36,8 @@ TABLE_PART: Final = "table_part"
 """Kind of the change by which versions of one partition of a table are handed over."""
 RUNS_OF: Final = "runs_of"
 """Kind of the change that says of which handler runs are whose schedule goes, or gets another handler, before they have ended."""
+END: Final = "end"
+"""Kind of the change by which a run ends; at its end stands true if the run goes back to what its backfill has left."""
 RUN_ENDED: Final = "run_ended"
 """Kind of the change by which such a run of a schedule that is gone has ended."""
 CAUGHT_UP: Final = "caught_up"
@@ -66,9 +68,11 @@ _SINCE: Final = {
     BACKFILL_STANDS: 9,
 }
 _SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7, BACKFILL_OF: 9}
+_END_FIELDS: Final = 7
 _LEAVES_KEPT: Final = 4
 _ENDS_COUNTED: Final = 6
 _BATCHES: Final = 8
+_RUNS_LATER: Final = 9
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -171,6 +175,8 @@ def _version_of(change: Change) -> int:
     version = _SINCE.get(kind, _COMMON)
     if kind == "put" and len(change) > 3:
         version = _LEAVES_KEPT
+    if kind == END and len(change) > _END_FIELDS:
+        version = _RUNS_LATER
     if kind != "fire":
         version = max(version, _version_of_trigger(fields.get("text", "")))
     return max([version, *(since for field, since in _SINCE_FIELD.items() if field in fields)])

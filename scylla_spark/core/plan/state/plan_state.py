@@ -291,9 +291,14 @@ def _of_backfill(entry: Entry, fire: Mapping[str, Any]) -> None:
     """The next run of a backfill was launched, or could not be."""
     number = fire[BACKFILL_OF]
     backfill, launched = entry.backfills[number], fire["verdict"] == LAUNCHED
-    entry.backfills[number] = (
-        backfill.launched(fire["generation"]) if launched else backfill.not_launched(fire["at_us"])
-    )
+    _note_backfill(entry, backfill.launched(fire["generation"]) if launched else backfill.not_launched(fire["at_us"]))
+
+
+def _note_backfill(entry: Entry, backfill: BackfillEntry) -> None:
+    """A backfill stands anew; as soon as one more is over, the oldest of these is forgotten, so that nobody ever knows more than others."""
+    entry.backfills[backfill.number] = backfill
+    if backfill.is_forgettable:
+        entry.backfills = without_oldest(entry.backfills)
 
 
 def _told_of(entry: Entry, generation: int, verdict: str) -> None:
@@ -317,16 +322,15 @@ def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
 
 def _end(state: PlanState, entry: Entry, change: Change) -> None:
     _, _, generation, outcome, _started_us, finished_us, key = change[:7]
+    runs_later = len(change) > 7 and change[7] is True
     state.handlers.pop(TaskKey(*key), None)  # also of a run that a later part of a snapshot would have told of
     if entry.has_no_room:
         entry.held_us = max(entry.held_us, finished_us)
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)
-    taken_back = run is not None and run.cancelled and outcome == "cancelled"
-    for number, backfill in entry.backfills.items():
-        if generation in backfill.running:
-            entry.backfills[number] = backfill.ended(generation, outcome, finished_us, taken_back=taken_back)
+    for backfill in [one for one in entry.backfills.values() if generation in one.running]:
+        _note_backfill(entry, backfill.ended(generation, outcome, finished_us, taken_back=runs_later))
     if outcome == "succeeded":
         entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
     elif outcome in ("failed", "aborted", "timed_out"):
@@ -346,16 +350,15 @@ def _table_part(state: PlanState, entry: Entry, change: Change) -> None:
 
 def _backfill(state: PlanState, entry: Entry, change: Change) -> None:
     """A backfill begins; its number is that of no run, so that the next backfill has another."""
-    entry.backfills[change[2]] = BackfillEntry.of(change[3])
+    _note_backfill(entry, BackfillEntry.of(change[3])._replace(number=change[2]))
     entry.generation = max(entry.generation, change[2])
-    entry.backfills = without_oldest(entry.backfills)
 
 
 def _backfill_stands(state: PlanState, entry: Entry, change: Change) -> None:
     number, stands, at_us = change[2:]
     backfill = entry.backfills.get(number)
     if backfill is not None:
-        entry.backfills[number] = backfill.stands(stands, at_us)
+        _note_backfill(entry, backfill.stands(stands, at_us))
 
 
 def _seen(state: PlanState, entry: Entry, change: Change) -> None:

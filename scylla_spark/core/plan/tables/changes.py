@@ -159,13 +159,33 @@ def fired(pending: Pending, key: Key, at_us: int | None) -> Pending:
 
 def ranges(trigger: OnTable, pending: Pending) -> list[Range]:
     """What may fire, now or later without anything else coming: the first due first."""
-    found = []
-    for key, grown in pending.grown.items():
-        last = pending.fired.get(key)
-        due_us = due_at(trigger, grown, last.at_us if last else None)
-        if due_us is not None:
-            found.append(Range(key, pending.from_version(key), pending.version, grown, due_us))
-    return sorted(found, key=lambda one: (one.due_us, one.key is not None, one.key or ""))
+    found = (range_of(trigger, pending, key) for key in pending.grown)
+    return sorted((one for one in found if one is not None), key=turn_of)
+
+
+def turn_of(one: Range) -> tuple[int, bool, str]:
+    """By which ranges are sorted: the first due first."""
+    return one.due_us, one.key is not None, one.key or ""
+
+
+def range_of(trigger: OnTable, pending: Pending, key: Key) -> Range | None:
+    """What may fire of a table or partition, now or later without anything else coming; None: nothing.
+
+    Args:
+        trigger: what is waited for.
+        pending: what has come.
+        key: of the partition, or `WHOLE`.
+    """
+    grown, last = pending.grown.get(key), pending.fired.get(key)
+    if grown is None:
+        return None
+    due_us = due_at(trigger, grown, last.at_us if last else None)
+    return None if due_us is None else Range(key, pending.from_version(key), pending.version, grown, due_us)
+
+
+def keys_of(trigger: OnTable, commit: Commit) -> list[Key]:
+    """Of which partitions something in a commit counts, or `WHOLE`."""
+    return [key for key, _ in _shares(trigger, commit)]
 
 
 def due_at(trigger: OnTable, grown: Grown, last_fire_us: int | None) -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from scylla_spark.core.plan.tables.changes import Key, Pending, Range, begun, counted, fired, ranges
+from scylla_spark.core.plan.tables.changes import Key, Pending, Range, begun, counted, fired, keys_of, range_of, turn_of
 from scylla_spark.core.plan.tables.commit import Commit
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
@@ -39,7 +40,8 @@ class PastRange(NamedTuple):
 def past_ranges(trigger: OnTable, begin: int, commits: Iterable[Commit], most: int) -> list[PastRange]:
     """The ranges of a stretch of versions, each as the trigger would have fired on it; what is too little at the end is one, too.
 
-    The time at which it would have fired is that of the commits: settling and throttling go by when they were written.
+    The time at which it would have fired is that of the commits: settling and throttling go by when they were written. A commit is as much
+    work as it has partitions, however many have come before; no more commits are read than it takes to know that there are too many.
 
     Args:
         trigger: says what counts, and when it is enough.
@@ -51,19 +53,24 @@ def past_ranges(trigger: OnTable, begin: int, commits: Iterable[Commit], most: i
         ArgumentError: there are more.
     """
     pending, found, now = begun(begin), list[PastRange](), 0
+    due: list[tuple[tuple[int, bool, str], Key]] = []  # a heap, also of what has grown or fired since
     for commit in commits:
         now = max(now, commit.timestamp_us)
-        for one in ranges(trigger, pending):
-            if one.due_us <= now:
+        while due and due[0][0][0] <= now:
+            turn, key = heappop(due)
+            one = range_of(trigger, pending, key)
+            if one is not None and turn_of(one) == turn:
                 found.append(_of(one))
-                pending = fired(pending, one.key, one.due_us)
-        if len(found) > most:
-            break
+                pending = fired(pending, key, one.due_us)
         pending = counted(trigger, pending, [commit], now)
-    found += [_of(one) for one in _left(pending)]
-    if len(found) > most:
-        raise ArgumentError(f"More than {most} runs would be made of these versions.", hint="Backfill them in parts.")
-    return found
+        if len(found) + len(pending.grown) > most:  # each of the pending ones is a range at least
+            raise ArgumentError(
+                f"More than {most} runs would be made of these versions.", hint="Backfill them in parts."
+            )
+        for key in keys_of(trigger, commit):
+            if (one := range_of(trigger, pending, key)) is not None:
+                heappush(due, (turn_of(one), key))
+    return [*found, *map(_of, _left(pending))]
 
 
 def part_of(key: Key) -> str:
@@ -82,7 +89,7 @@ def _left(pending: Pending) -> list[Range]:
         Range(key, pending.from_version(key), pending.version, grown, grown.last_us)
         for key, grown in pending.grown.items()
     ]
-    return sorted(left, key=lambda one: (one.due_us, one.key is not None, one.key or ""))
+    return sorted(left, key=turn_of)
 
 
 def _of(one: Range) -> PastRange:

@@ -17,6 +17,11 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FORMULA: Final = re.compile(r"[\s]*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 
 
+def on_one_line(text: str) -> str:
+    """The text with one blank in place of each run of blanks and of characters that cannot be printed, and none at its ends."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+
+
 def visible(text: str) -> str:
     r"""The text on one line, what cannot be seen as escapes: \x1b, \u202e, \n."""
     return text if text.isprintable() else "".join(map(_seen, text))

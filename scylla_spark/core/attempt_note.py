@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from scylla_spark.core.redaction import on_one_line
 from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.visible import on_one_line
 
 MAX_CHECKPOINT_BYTES: Final = 64 * 1024
 MAX_METRICS_BYTES: Final = 16 * 1024

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from scylla_spark.visible import on_one_line
+
 MASK: Final = "***"
 _LEAST_CHARS: Final = 6  # of a known value: a shorter one would mask ordinary words
 _NAMES: Final = (
@@ -34,11 +36,6 @@ _HINTS: Final = ("pass", "pwd", "secret", "token", "auth", "key", "credential", 
 def is_telling(name: str) -> bool:
     """Whether a name says that its value is a secret."""
     return _SENSITIVE.search(name) is not None
-
-
-def on_one_line(text: str) -> str:
-    """The text with one blank in place of each run of blanks and of characters that cannot be printed, and none at its ends."""
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 class Redaction:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.support.executor_conformance import HANDLERS, HandlerConformance, Running
@@ -15,6 +18,9 @@ def running():
     executor = LeasedExecutor([HANDLERS])
     yield Running(executor, slack_s=60)
     executor.stop(drain_s=0)
+    sys.modules.pop(
+        Path(HANDLERS).stem, None
+    )  # a worker imports its handlers; a pool of the tests behind this must not have
 
 
 class TestLeasedWorkersConform(HandlerConformance):

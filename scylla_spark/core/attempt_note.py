@@ -71,6 +71,12 @@ def fitted_progress_note(text: str) -> str:
     return words if len(words) <= MAX_PROGRESS_NOTE_CHARS else words[: MAX_PROGRESS_NOTE_CHARS - 1] + "…"
 
 
+def said_last(progress: float | None, note: str | None) -> str:
+    """The same as a sentence that goes behind another, such as " It said last: 40 %, loading page 3."; empty: nobody has said."""
+    told = how_far(progress, note)
+    return f" It said last: {told}." if told else ""
+
+
 def how_far(progress: float | None, note: str | None) -> str:
     """Progress in words, such as "40 %, loading page 3"; empty: nobody has said.
 

@@ -36,6 +36,8 @@ RATE_LIMITED: Final = "rate_limited"  # kind of a failure of what yielded; its m
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED, DUPLICATE})
+FAILURES: Final = frozenset({FAILED, ABORTED, TIMED_OUT})
+"""Outcomes of what was run, and did not do what it was to."""
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_ERROR_CHARS: Final = 16 * 1024

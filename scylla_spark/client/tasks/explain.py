@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.attempt_note import how_far
+from scylla_spark.core.attempt_note import said_last
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED
 from scylla_spark.core.task_state import READY, RETRY_WAIT, RUNNING, SCHEDULED
@@ -57,8 +57,7 @@ def _how_far(status: TaskStatus) -> str:
     last = status.attempt_details[-1] if status.attempt_details else None
     if last is None or last.outcome != STARTED or last.worker is not None:
         return ""
-    told = how_far(last.progress, last.progress_note)
-    return f" It said last: {told}." if told else ""
+    return said_last(last.progress, last.progress_note)
 
 
 def ask(address: str, path: str, *, timeout_s: float = _TIMEOUT_S, **query: str) -> dict[str, Any] | None:

@@ -66,7 +66,8 @@ class EndedRuns:
         found = self._state.runs.get(fact.key)
         if found is not None:
             entry = self._state.entries[found[0]]
-            handler = self._conclude(entry, entry.runs[found[1]], fact)
+            run = entry.runs[found[1]]
+            handler = self._conclude(entry, run, fact, runs_later=is_run_later(entry, run, fact))
             self._room(handler, now, entry.name)
         elif (gone := self._state.handlers.get(fact.key)) is not None:
             self._conclude_without_schedule(fact.key)
@@ -90,25 +91,18 @@ class EndedRuns:
         entry = self._state.entries[found[0]]
         run = entry.runs[found[1]]
         runs_later = is_run_later(entry, run, fact)
-        handler = self._conclude(entry, run, fact)
+        handler = self._conclude(entry, run, fact, runs_later=runs_later)
         self._defects.guarded(entry.name, partial(self._after, entry, run, fact, now), now)
         self._room(handler, now, entry.name)
         if not runs_later and (fact.started_us or not is_our_cancel(run, fact)):
             self._tell(at, entry.name, iso(run.planned_us), fact, now, handler)
             self._tell_batches(at, fact, now)
 
-    def _conclude(self, entry: Entry, run: Run, fact: Fact) -> str:
+    def _conclude(self, entry: Entry, run: Run, fact: Fact, *, runs_later: bool) -> str:
         """Writes the end of a run; the handler that it was launched with."""
         handler = self._state.handlers.get(fact.key, entry.handler)
         self._journal.conclude(
-            *ends(
-                entry.name,
-                run,
-                fact.outcome,
-                fact.started_us,
-                fact.finished_us,
-                runs_later=is_run_later(entry, run, fact),
-            )
+            *ends(entry.name, run, fact.outcome, fact.started_us, fact.finished_us, runs_later=runs_later)
         )
         self._answers.ended(fact.key)
         return handler

@@ -102,9 +102,8 @@ class LogReader:
             end = self._consumer().end_offsets([place])[place]
             while followed.position < end:
                 self._poll(SLICE_MS)
-                followed.position = max(
-                    followed.position, self._consumer().position(place)
-                )  # what stands there may be no record
+                position = self._consumer().position(place)  # what stands there may be no record
+                followed.position = max(followed.position, position)
                 if boot_us() > deadline and followed.position < end:
                     raise UnreachableError(
                         f"Partition {partition} of {place.topic!r} could not be read to its end in time."

@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, now_us, to_us
-from scylla_spark.core.attempt_note import WorkNote, how_far
+from scylla_spark.core.attempt_note import said_last
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
@@ -178,7 +178,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     if lease is not None:
         return (
             f"Worker {lease.note.worker!r} has {lease.run.entry.key}, attempt {lease.run.invocation.attempt}; without a sign of life "
-            f"its lease ends in {max(lease.deadline_us - now, 0) / 1e6:.1f} s.{_how_far(lease.note)}"
+            f"its lease ends in {max(lease.deadline_us - now, 0) / 1e6:.1f} s.{said_last(lease.note.progress, lease.note.progress_note)}"
         )
     if head is None:
         return "Its tasks are being read from the tables."
@@ -210,11 +210,6 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
         return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."
     return texts[lane.state]
-
-
-def _how_far(note: WorkNote) -> str:
-    told = how_far(note.progress, note.progress_note)
-    return f" It said last: {told}." if told else ""
 
 
 def _attempt_under_way(engine: Engine, entry: Entry) -> int:

@@ -270,8 +270,10 @@ class Ingest:
     def _begins(self, source: str) -> dict[str, int]:
         """Where a query without checkpoint begins, by partition; also those that were added to the topic, whose records are refused."""
         positions = _set(self._writers()[source].positions())
-        count = partition_count(self.settings, self._topic(source))
-        return {str(number): positions.get(number, _EARLIEST) for number in range(count)}
+        numbers = self._partitions(source)
+        if source == "tasks":  # the only one that may have more
+            numbers = range(partition_count(self.settings, self.settings.topics.tasks))
+        return {str(number): positions.get(number, _EARLIEST) for number in numbers}
 
     def _partitions(self, source: str) -> range:
         return range(self.settings.partitions + (source != "tasks"))  # `outcomes` has one more, for the planner

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from scylla_spark.core.bounded_text import clean
 from scylla_spark.core.plan.state.audit_entry import MOST_ENTRIES, AuditFields
+from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS
 from scylla_spark.core.plan.strict_json import Name, Text
 from scylla_spark.core.plan.triggers.trigger import Scalar
 from scylla_spark.core.records import rejection_reason
@@ -23,7 +24,6 @@ VERSION: Final = 3
 MAX_RECORD_BYTES: Final = 512 * 1024
 MOST_DAYS: Final = 10_000
 MOST_NAMES: Final = 10_000
-MOST_BACKFILLED: Final = 1_000
 MAX_VALUES_BYTES: Final = 16 * 1024
 MOST_COUNTED: Final = 2**53
 """Counts stay below it: every JSON reader has them exactly."""
@@ -111,7 +111,7 @@ class _Fields(TypedDict, total=False):
     maxRunning: Annotated[int, Field(ge=1, le=100)]
     backfill: _Count
     tableId: Text
-    versions: Annotated[list[_Versions], Field(min_length=1, max_length=MOST_BACKFILLED)]
+    versions: Annotated[list[_Versions], Field(min_length=1, max_length=MOST_RUNS)]
     leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
     days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
     queues: Annotated[list[_Named], Field(min_length=1, max_length=MOST_NAMES)]

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.state.plan_log import BACKFILL, Change
+from scylla_spark.core.task import FAILURES
 from scylla_spark.core.task_tags import MAX_TAG_CHARS
 
 RUNNING: Final = "running"
@@ -194,7 +195,7 @@ class BackfillEntry(NamedTuple):
             return found._replace(left=tuple(sorted((item, *self.left), key=lambda one: one.place)))
         if outcome == "succeeded":
             found = found._replace(succeeded=self.succeeded + 1)
-        elif outcome in ("failed", "aborted", "timed_out"):
+        elif outcome in FAILURES:
             found = found._replace(failed=self.failed + 1)
         else:
             found = found._replace(cancelled=self.cancelled + 1)

@@ -31,6 +31,7 @@ from scylla_spark.core.plan.state.plan_log import (
 from scylla_spark.core.plan.state.schedule_entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
+from scylla_spark.core.task import FAILURES
 
 LAUNCHED: Final = "launched"
 LATE: Final = "late"
@@ -333,7 +334,7 @@ def _end(state: PlanState, entry: Entry, change: Change) -> None:
         _note_backfill(entry, backfill.ended(generation, outcome, finished_us, taken_back=runs_later))
     if outcome == "succeeded":
         entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
-    elif outcome in ("failed", "aborted", "timed_out"):
+    elif outcome in FAILURES:
         entry.failures += 1
 
 

@@ -26,7 +26,7 @@ from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, Own, answer, answers, router
-from scylla_spark.services.api.schedules.definitions import Author, ChangesView, Name, losses_of, name_of
+from scylla_spark.services.api.schedules.definitions import STEERS, Author, ChangesView, Name, losses_of, name_of
 from scylla_spark.services.api.schedules.plan_mirror import StoredText, excerpt
 from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, planned_view
 from scylla_spark.services.api.tasks.views import KeyView, key_view
@@ -40,7 +40,6 @@ Begin = Annotated[
         description="Whether versions of watched tables that came during the pause are run (pause), or left out (now)"
     ),
 ]
-_STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 _LOOK_S = 0.02
 _LOOKS_FOR_RUN = 100
 _LOOKS = (problems.INVALID, problems.NOT_FOUND)
@@ -126,7 +125,7 @@ class FiresView(BaseModel):
 
 
 @routes.post(
-    "/v1/schedules/{name}:pause", operation_id="pause_a_schedule", responses=answers({200: SteeredView}, *_STEERS)
+    "/v1/schedules/{name}:pause", operation_id="pause_a_schedule", responses=answers({200: SteeredView}, *STEERS)
 )
 async def pause(api: Asked, name: Name, how: PauseBody | None = None, author: Author = "") -> Response:
     """Let a schedule fire nothing; what was launched ahead of its time is taken back before the answer comes."""
@@ -136,7 +135,7 @@ async def pause(api: Asked, name: Name, how: PauseBody | None = None, author: Au
 
 
 @routes.post(
-    "/v1/schedules/{name}:resume", operation_id="resume_a_schedule", responses=answers({200: SteeredView}, *_STEERS)
+    "/v1/schedules/{name}:resume", operation_id="resume_a_schedule", responses=answers({200: SteeredView}, *STEERS)
 )
 async def resume(api: Asked, name: Name, how: ResumeBody | None = None, author: Author = "") -> Response:
     """Let a schedule fire again, from now on."""
@@ -189,7 +188,7 @@ async def delete_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "
     "/v1/schedules/{name}:run",
     operation_id="run_a_schedule_now",
     status_code=201,
-    responses=answers({201: KeyView}, *_STEERS),
+    responses=answers({201: KeyView}, *STEERS),
 )
 async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author = "") -> Response:
     """Launch a run at once, whatever else runs; the answer names its task."""

@@ -15,7 +15,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.plan.state.backfill_entry import tag_of
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Body, Instant, answer, answers, iso_of, router
-from scylla_spark.services.api.schedules.definitions import Author, Name, name_of
+from scylla_spark.services.api.schedules.definitions import STEERS, Author, Name, name_of
 from scylla_spark.services.api.schedules.plan_mirror import excerpt
 from scylla_spark.services.api.schedules.views import instants
 
@@ -26,7 +26,6 @@ Pair = Annotated[list[Instant], Field(min_length=2, max_length=2)]
 Number = Annotated[
     int, Path(ge=1, lt=2**53, description="Of the backfill, as the list of them has it: the end of its tag")
 ]
-_STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 
 
 class BackfillBody(Body):
@@ -109,7 +108,7 @@ class BackfillsView(BaseModel):
 @routes.post(
     "/v1/schedules/{name}:backfill",
     operation_id="run_past_times_of_a_schedule",
-    responses=answers({200: BackfillView}, *_STEERS),
+    responses=answers({200: BackfillView}, *STEERS),
 )
 async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
     """Run past planned times, or past versions of the table that it watches, beside what the schedule does by itself."""
@@ -137,7 +136,7 @@ def listed(api: Asked, name: Name) -> Response:
 @routes.post(
     "/v1/schedules/{name}/backfills/{number}:pause",
     operation_id="pause_a_backfill",
-    responses=answers({200: BackfillStatusView}, *_STEERS),
+    responses=answers({200: BackfillStatusView}, *STEERS),
 )
 async def pause(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
     """Launch no more of a backfill; when the answer comes, nothing of it begins that had not begun.
@@ -151,7 +150,7 @@ async def pause(api: Asked, name: Name, number: Number, author: Author = "") -> 
 @routes.post(
     "/v1/schedules/{name}/backfills/{number}:resume",
     operation_id="resume_a_backfill",
-    responses=answers({200: BackfillStatusView}, *_STEERS),
+    responses=answers({200: BackfillStatusView}, *STEERS),
 )
 async def resume(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
     """Let a paused backfill go on with what it has left."""
@@ -161,7 +160,7 @@ async def resume(api: Asked, name: Name, number: Number, author: Author = "") ->
 @routes.post(
     "/v1/schedules/{name}/backfills/{number}:cancel",
     operation_id="cancel_a_backfill",
-    responses=answers({200: BackfillStatusView}, *_STEERS),
+    responses=answers({200: BackfillStatusView}, *STEERS),
 )
 async def cancel(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
     """Run nothing more of a backfill: what has not begun never does.

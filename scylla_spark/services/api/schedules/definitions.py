@@ -53,6 +53,7 @@ Definition = Annotated[
         examples=[{"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin"}],
     ),
 ]
+STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 _WRITES = (problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.CHANGED, problems.TIMED_OUT)
 
 

@@ -50,8 +50,15 @@ class Redaction:
         folded = map(on_one_line, self._values)  # the others stand in a line only if they stand in the text
         self._folded_values = _longest_first(one for one in folded if " " in one or one not in self._values)
 
-    def text(self, text: str) -> str:
-        """The text with a mask in place of each secret that was found."""
+    def text(self, text: str, *, cut_mark: str = "") -> str:
+        """The text with a mask in place of each secret that was found.
+
+        Args:
+            text: what was written.
+            cut_mark: stands at the end of a text that was cut; before it what a known secret begins with is masked, too.
+        """
+        if cut_mark and text.endswith(cut_mark):
+            text = _without_begun(text.removesuffix(cut_mark), self._values) + cut_mark
         return _without(text, self._values)
 
     def line(self, text: str, *, is_cut: bool) -> str:

@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.records.log_record import LogLine, decode
+from scylla_spark.core.records.log_record import LogLine, bounded, decode
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.executors.local.log_writer import LogWriter
 from scylla_spark.executors.local.messages import TaskRow
@@ -51,6 +51,16 @@ def test_what_finds_no_room_is_counted_and_told_by_a_marker_once_there_is_room_a
     gap, line = record.lines
     assert (gap.seq, gap.stream, gap.text) == (301, "scheduler", "[20 lines are left out here]")
     assert line.seq == 321
+
+
+def test_a_line_that_is_cut_in_the_midst_of_a_secret_keeps_nothing_of_it():
+    lines = AttemptLines(Redaction(["hunter22-and-much-more-of-it"]), most_line=80, most_attempt=3_000)
+    cut_here = bounded("x" * 60 + "hunter22-and-much-more-of-it", 80)  # as a child cuts it
+    rows = [
+        [n, 5, "stdout", None, text, None]
+        for n, text in enumerate([cut_here, "y" * 60 + "hunter22-and-much-more-of-it"], 1)
+    ]
+    assert [one.text for one in lines.of_attempt(NAME, rows)] == ["x" * 60 + "*** […]", "y" * 60 + "*** […]"]
 
 
 def test_lines_of_a_leased_attempt_are_read_strictly_once_and_without_secrets():

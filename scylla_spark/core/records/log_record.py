@@ -27,7 +27,8 @@ MAX_TEXT_BYTES: Final = 64 * 1024
 _MAX_LINES: Final = 20_000
 _MAX_EPOCH: Final = 2**62
 _MAX_COUNT: Final = 2**31 - 1
-_CUT: Final = " […]"
+CUT: Final = " […]"
+"""Mark at the end of a line that was cut."""
 
 
 class LogLine(NamedTuple):
@@ -137,7 +138,7 @@ def bounded(text: str, most: int) -> str:
     if len(text) * 4 <= most:
         return text
     data = text.encode()
-    return text if len(data) <= most else data[: most - len(_CUT.encode())].decode(errors="ignore") + _CUT
+    return text if len(data) <= most else data[: most - len(CUT.encode())].decode(errors="ignore") + CUT
 
 
 def marker(seq: int, at_us: int, missing: int) -> LogLine:

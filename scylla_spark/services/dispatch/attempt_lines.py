@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.leased_lines import LEVELS
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.records.log_record import MARKER, STREAMS, LogLine, bounded, marker
+from scylla_spark.core.records.log_record import CUT, MARKER, STREAMS, LogLine, bounded, marker
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.core.storable_instants import is_storable
 
@@ -137,7 +137,8 @@ class AttemptLines:
         kept = None
         if type(fields) is str and len(fields) <= _MOST_FIELDS_CHARS:
             kept = self._redaction.fields(fields)
-        return LogLine(seq, at_us, stream, level, self._redaction.text(bounded(text, self._most_line)), kept)
+        said = self._redaction.text(bounded(text, self._most_line), cut_mark=CUT)
+        return LogLine(seq, at_us, stream, level, said, kept)
 
     def _add(self, call: _Call, line: LogLine, size: int) -> list[LogLine]:
         if line.seq < call.next_seq:

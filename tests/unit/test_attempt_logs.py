@@ -176,6 +176,7 @@ def test_memory_that_fills_up_is_emptied_in_larger_slices(settings):
     assert turns < frames / 100
 
 
+@pytest.mark.slow
 def test_lines_that_many_dead_children_leave_behind_wait_in_bounded_memory(settings):
     logs = AttemptLogs(settings)
     logs._retry_us = 1 << 62

@@ -265,6 +265,7 @@ def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monke
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_all_is_heard_when_a_process_that_had_no_time_has_handed_on_what_had_come(desk, tmp_path):
     async def play():
         desk.listen(1)
@@ -312,14 +313,17 @@ def calls_that_wait_here(desk, secret, *, goes_to):
     return asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_a_call_that_waits_in_the_api_is_waited_for_until_it_is_handed_on(desk, tmp_path):
     assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=[desk.address]) == ([], [(1, 1)])
 
 
+@pytest.mark.slow
 def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(desk, tmp_path):
     assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=["another"]) == ([], [(1, 0)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", [True, False])
 def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, monkeypatch, slow):
     monkeypatch.setattr("scylla_spark.services.api.leases.desks._BODY_TURNS", 5)

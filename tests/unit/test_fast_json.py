@@ -19,6 +19,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(st.characters()), VALUES, max_size=4))
 def test_texts_are_those_of_json(value):
     assert fast_json.text(value) == json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -35,6 +35,7 @@ def project(tmp_path, monkeypatch):
     sys.modules.pop("my_errands", None)
 
 
+@pytest.mark.slow
 def test_modules_of_the_current_folder_are_found_here_and_in_child_processes(project):
     look_in_current_folder()
     look_in_current_folder()

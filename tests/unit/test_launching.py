@@ -463,6 +463,7 @@ def test_no_time_is_skipped_for_the_bound_of_jobs_where_each_has_a_job_of_its_ow
     assert times == [f"2026-03-01T{n // 60:02}:{n % 60:02}:00Z" for n in range(1, 131)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("bound", ["jobs", "runs"])
 def test_times_that_wait_for_a_place_are_none_that_were_missed_however_old_they_are(bound, snapshot) -> None:

@@ -52,6 +52,7 @@ def test_a_panic_over_one_table_is_its_own_trouble(tmp_path, monkeypatch):
     assert "unwrap" in found.why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hanging", [1, 3 * look_turns.MOST_QUICK])
 def test_places_that_never_answer_keep_none_that_grows_from_being_looked_at(tmp_path, monkeypatch, hanging):
     monkeypatch.setattr(look_turns, "SLOW_US", 50_000)

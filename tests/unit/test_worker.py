@@ -464,6 +464,7 @@ def ordered(server, order, grace="30s"):
     return thread, place, worker
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_to_drain_ends_when_what_runs_has_ended_however_long_that_takes():
     with SyncScript(tasks=5) as server:
         thread, place, _ = ordered(server, "drain", grace="0s")
@@ -484,6 +485,7 @@ def test_a_worker_that_drains_and_is_told_to_stop_by_its_machine_has_the_grace_t
     assert (server.results, server.left) == ([], True)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_to_stop_gives_back_what_runs_and_ends():
     with SyncScript(tasks=5) as server:
         thread, _, _ = ordered(server, "stop")
@@ -554,6 +556,7 @@ def test_a_lease_that_a_slot_cannot_run_is_reported_and_the_slot_goes_on():
     assert ended == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_can_run_nothing_ends_instead_of_failing_its_queue_task_by_task():
     place = Workplace(*range(20))
     results, ended = worked(place, tasks=20)
@@ -562,6 +565,7 @@ def test_a_worker_that_can_run_nothing_ends_instead_of_failing_its_queue_task_by
     assert "in a row" in ended[0]
 
 
+@pytest.mark.slow
 def test_a_worker_whose_slot_cannot_be_made_ready_ends_and_says_why():
     _, ended = worked(Workplace(opens=False), tasks=0)
     assert "too many open files" in ended[0]
@@ -654,6 +658,7 @@ def test_a_worker_finds_modules_of_the_current_folder(tmp_path, monkeypatch):
     assert (done.exit_code, asked) == (0, ["leased_chore"])
 
 
+@pytest.mark.slow
 def test_a_loop_over_leases_that_is_to_drain_waits_for_what_other_threads_work_on():
     with SyncScript(tasks=3) as server:
         leases = Worker(server.url, "q", name="w").leases(3)

@@ -151,6 +151,7 @@ def test_a_line_is_cut_and_has_no_half_characters():
     assert [one.text for one in server.told][1] == "?"
 
 
+@pytest.mark.slow
 def test_who_prints_nothing_asks_for_nothing_and_refused_lines_are_not_sent_again():
     silent, refusing, away = Server(), Server(ArgumentError("no logs here")), Server(UnreachableError("away"))
     AttemptLines(silent).end()

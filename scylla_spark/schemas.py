@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
 3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
 6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
 (`tags`, `traceparent`). 7: names of tasks are unique (`first_offset`, `unique_open`).
-8: what attempts say in words of how far they are (`progress_note`).
+8: what attempts say in words of how far they are (`progress_note`). 9: what days of calendars are (`note`).
 Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -304,6 +304,7 @@ CALENDARS: Final = Table(
     (
         Column("name", "string", "of the calendar"),
         Column("day", "date", "on which nothing fires; null: the calendar was emptied"),
+        Column("note", "string", "what it is, such as the name of a holiday"),
         Column("changed_at", "timestamp", "rows of the newest change are those that count"),
         _PLAN_OFFSET,
     ),

@@ -13,6 +13,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
 from scylla_spark.client.queues.handle import QueueHandle, is_reusable
 from scylla_spark.client.queues.tasks import QueueTasks
+from scylla_spark.client.schedules.calendars import calendar_fields
 from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
 from scylla_spark.client.tasks import enqueue_arguments, same_enqueue
 from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
@@ -412,14 +413,17 @@ class Scheduler:
         """
         self.connection.plan.tell("partitions", name=dataset, partitions=[dict(one) for one in partitions])
 
-    def put_calendar(self, name: str, days: Iterable[date]) -> None:
+    def put_calendar(self, name: str, days: Iterable[date] | Mapping[date, str]) -> None:
         """Replaces the days of a calendar of holidays, which triggers by time name.
 
         Args:
             name: as triggers call it.
-            days: on which nothing fires.
+            days: on which nothing fires; as a mapping with what each is, such as {date(2027, 12, 25): "Christmas Day"}.
+
+        Raises:
+            ArgumentError: there are too many days, or what they are is too long.
         """
-        self.connection.plan.ask("calendar", name=name, days=sorted({day.isoformat() for day in days}))
+        self.connection.plan.ask("calendar", **calendar_fields(name, days))
 
     def schedules(self, as_of: datetime | None = None) -> DataFrame:
         """One row per change of a schedule, the definitions among them; lazy.

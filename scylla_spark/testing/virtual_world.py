@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.client.queues import queue as queues
 from scylla_spark.client.queues.handle import QueueHandle
 from scylla_spark.client.schedules import sets as schedule_sets
+from scylla_spark.client.schedules.calendars import calendar_fields
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
 from scylla_spark.clock import from_us, iso
@@ -266,9 +267,9 @@ class World:
         """
         self._here.planner.tables.commit(table, rows, operation, size)
 
-    def put_calendar(self, name: str, days: Iterable[date]) -> None:
+    def put_calendar(self, name: str, days: Iterable[date] | Mapping[date, str]) -> None:
         """Replaces the days of a calendar of holidays, as `Scheduler.put_calendar` does."""
-        self.plan.ask("calendar", name=name, days=sorted({day.isoformat() for day in days}))
+        self.plan.ask("calendar", **calendar_fields(name, days))
 
     @property
     def fires(self) -> Sequence[Fire]:

@@ -127,8 +127,9 @@ def _end(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _calendar(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    notes = change[3] if len(change) > 3 else {}
     for day in change[2] or [None]:
-        yield CALENDARS.name, {"name": change[1], "day": day, "changed_at": iso(at_us)}
+        yield CALENDARS.name, {"name": change[1], "day": day, "note": notes.get(day), "changed_at": iso(at_us)}
 
 
 def _queue(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:

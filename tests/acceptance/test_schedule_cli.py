@@ -115,13 +115,13 @@ def test_what_a_trigger_waits_for_is_explained_until_it_holds(call, deployment):
 
 
 def test_days_of_a_calendar_are_kept_year_by_year(call, deployment):
-    (deployment.folder / "days").write_text("2026-12-24  # ours\n2027-07-01\n")
+    (deployment.folder / "days").write_text("2026-12-24 Christmas Eve  # ours\n2027-07-01\n")
     call("calendar", "put", "cli", str(deployment.folder / "days"))
     call("calendar", "fill", "cli", "--country", "de", "2027")
-    days = [row["day"] for row in call("calendar", "show", "cli", "-o", "json")]
-    assert "2026-12-24" in days, "other years stay"
+    days = {row["day"]: row["note"] for row in call("calendar", "show", "cli", "-o", "json")}
+    assert days["2026-12-24"] == "Christmas Eve", "other years stay"
     assert "2027-07-01" not in days, "those of the year are replaced"
-    assert "2027-10-03" in days
+    assert days["2027-10-03"] == "Tag der Deutschen Einheit"
     (deployment.folder / "days").write_text("")
     call("calendar", "put", "cli", str(deployment.folder / "days"))
     call("calendar", "show", "cli", code=3)

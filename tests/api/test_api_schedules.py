@@ -400,6 +400,11 @@ def test_calendars_are_replaced_and_removed(client):
         "2026-12-26",
     ]
     assert client.get("/v1/calendars").json() == {"calendars": {"de": 2}}
+    told = {"days": ["2026-12-25", "2026-12-26"], "notes": {"2026-12-25": "Christmas Day"}}
+    assert client.put("/v1/calendars/de", json=told).json() == {"name": "de"} | told
+    assert client.get("/v1/calendars/de").json() == {"name": "de"} | told
+    strange = client.put("/v1/calendars/de", json={"days": ["2026-12-25"], "notes": {"2026-12-26": "x"}})
+    assert (kind(strange), "2026-12-26" in strange.json()["detail"]) == ("/problems/invalid", True)
     assert client.put("/v1/calendars/de", json={"days": []}).json()["days"] == []
     assert kind(client.get("/v1/calendars/de")) == "/problems/not-found"
     assert kind(client.put("/v1/calendars/de", json={"days": ["2026-13-01"]})) == "/problems/invalid"

@@ -166,6 +166,9 @@ partitions = some({}, {"values": wild_fields, "count": counts, "rows": counts, "
 names = listed(planned, 3)
 instants = st.sampled_from([str(at) for at in INSTANTS])
 days = listed(st.sampled_from(['"2026-03-01"', '"2026-02-30"', '"0000-00-00"', '"9999-12-31"', '"0001-01-01"']))
+notes = st.sampled_from(
+    ['{"2026-03-01":"Founding day"}', '{"2026-02-30":"no"}', '{"2026-03-01":1}', '{"today":"x"}', "[]", '"x"']
+)
 queue_names = st.sampled_from(QUEUES).map(json.dumps)
 of_queue = {
     "mode": st.sampled_from(['"push"', '"pull"']), "order": st.sampled_from(['"durable"', '"replay"']),
@@ -292,7 +295,7 @@ commands = our.damaged(
                 ),
             ),
             (1, command("pause_backfill", {"name": planned, "backfill": st.sampled_from(NUMBERS)})),
-            (1, command("calendar", {"name": st.just('"de"'), "days": days})),
+            (1, command("calendar", {"name": st.just('"de"'), "days": days}, {"notes": notes})),
             (2, command("put_queue", {"queues": listed(queue_definitions, 2)}, put_options)),
             (1, command("delete_queue", {"names": listed(queue_names, 2)}, put_options)),
             (2, command("put_rule", {"rules": listed(rule_definitions, 2)}, put_options)),
@@ -471,6 +474,8 @@ fine_commands = brief(weighted(
     (1, st.tuples(st.sampled_from(["pause", "resume", "cancel"]), st.sampled_from(PLANNED), st.integers(1, 6)).map(
         lambda three: {"type": f"{three[0]}_backfill", "name": three[1], "backfill": three[2]})),
     (1, st.just({"type": "calendar", "name": "de", "days": ["2026-03-01", "9999-12-31"]})),
+    (1, st.sampled_from(["Founding day", "\x01" * 1024]).map(
+        lambda note: {"type": "calendar", "name": "de", "days": ["2026-03-01"], "notes": {"2026-03-01": note}})),
     (2, st.sampled_from(FINE_QUEUES).map(lambda one: {"type": "put_queue", "queues": [one], "patch": "rate" in one})),
     (1, st.sampled_from(QUEUES).map(lambda name: {"type": "delete_queue", "names": [name]})),
     (2, st.sampled_from(FINE_RULES).map(lambda one: {"type": "put_rule", "rules": [one]})),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import date
 from functools import partial
@@ -13,6 +13,7 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from scylla_spark.client.schedules.calendars import calendar_fields
 from scylla_spark.client.schedules.handle import ScheduleHandle
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import now_us
@@ -151,8 +152,8 @@ class Site:
         )
         self.app.state.api.told = SimpleNamespace(tell=self.connection.plan.tell, close=lambda: None)
 
-    def _put_calendar(self, name: str, days: Iterable[date]) -> None:
-        self.connection.plan.ask("calendar", name=name, days=sorted({day.isoformat() for day in days}))
+    def _put_calendar(self, name: str, days: Mapping[date, str]) -> None:
+        self.connection.plan.ask("calendar", **calendar_fields(name, days))
 
     @contextmanager
     def client(self) -> Iterator[Client]:

@@ -81,6 +81,13 @@ class PlannerHarness:
         self._offset += 1
         self.turn()
 
+    def snapshot(self) -> list[bytes]:
+        """Takes a snapshot: its records, from which alone a planner may begin."""
+        begin = len(self.log)
+        self.planner.snapshot(self.planner.begin_snapshot(self.now), self.now)
+        self.turn()
+        return self.log[begin:]
+
     def event(self, name: str, **fields: Any) -> None:
         """Sends an event."""
         self.ask("event", name=name, fields=fields)

@@ -12,6 +12,7 @@ import pytest
 from dateutil.rrule import rrulestr
 
 from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.plan.times.cron import cron
 from scylla_spark.core.plan.times.fire_times import FireTimes, dates, every
 from scylla_spark.core.plan.times.recurrence import recurrence
@@ -20,10 +21,10 @@ from scylla_spark.errors import ArgumentError
 BERLIN = "Europe/Berlin"
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
-WEEKENDS = frozenset(
+WEEKENDS = Days(
     date(2026, 1, 1) + timedelta(days=n) for n in range(400) if (date(2026, 1, 1) + timedelta(days=n)).weekday() > 4
 )
-HOLIDAYS = {"de": frozenset({date(2026, 4, 3), date(2026, 4, 6), date(2026, 5, 1)}), "weekends": WEEKENDS}
+HOLIDAYS = {"de": Days({date(2026, 4, 3), date(2026, 4, 6), date(2026, 5, 1)}), "weekends": WEEKENDS}
 
 
 def us(text, tz="UTC"):
@@ -157,7 +158,7 @@ def test_a_moved_time_is_asked_for_by_the_day_however_many_times_a_day_has(rule,
 
 
 def test_a_time_in_a_break_of_years_is_moved_with_no_more_questions_than_those_of_a_month():
-    closed = {"closed": frozenset(date(2020, 1, 1) + timedelta(days=n) for n in range(3_000))}
+    closed = {"closed": Days(date(2020, 1, 1) + timedelta(days=n) for n in range(3_000))}
     asked = Asked(cron("0 9 * * *"))
     times = FireTimes(asked, calendar="closed", on_holiday="next")
     assert times.next_after(us("2021-01-01"), closed) == us("2028-03-19T09:00")
@@ -166,7 +167,7 @@ def test_a_time_in_a_break_of_years_is_moved_with_no_more_questions_than_those_o
 
 @pytest.mark.parametrize("what", ["next", "previous"])
 def test_times_of_the_day_on_which_clocks_are_set_are_moved_as_any(what):
-    days = {"clocks": frozenset({date(2026, 3, 29), date(2026, 10, 25)})}
+    days = {"clocks": Days({date(2026, 3, 29), date(2026, 10, 25)})}
     times = FireTimes(every(25 * 60_000_000), calendar="clocks", on_holiday=what, tz=BERLIN)
     for day in ("2026-03-29", "2026-10-25"):
         begin, wanted, at = us(day) - 3 * DAY, set(), us(day) - 5 * DAY

@@ -184,7 +184,7 @@ def test_the_head_of_a_snapshot_is_split() -> None:
         state.apply(["grave", f"{number:06}" + "n" * 194, 1])
     for calendar in range(50):
         days = [(date(2000, 1, 1) + timedelta(days=day)).isoformat() for day in range(3_000)]
-        state.apply(["calendar", f"c{calendar}", days])
+        state.apply(["calendar", f"c{calendar}", days, {days[0]: "x" * 1_024}])
     for number in range(8):
         state.number = number + 1
         for _ in range(6):

@@ -48,14 +48,6 @@ def folded(log: list[bytes]) -> PlanState:
     return state
 
 
-def snapshot_of(plan: PlannerHarness) -> list[bytes]:
-    """The records of a snapshot, from which alone a planner may begin."""
-    begin = len(plan.log)
-    plan.planner.snapshot(plan.planner.begin_snapshot(plan.now), plan.now)
-    plan.turn()
-    return plan.log[begin:]
-
-
 @pytest.mark.parametrize("how", ["deleted", "changed"])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_run_counts_for_its_handler_until_it_ends_whatever_becomes_of_its_schedule(how: str, restarts: bool) -> None:
@@ -478,7 +470,7 @@ def test_times_that_wait_for_a_place_are_none_that_were_missed_however_old_they_
         if bound == "runs":
             plan.end(number)
         if snapshot:
-            plan.log = snapshot_of(plan)
+            plan.log = plan.snapshot()
         plan.restart(after_us=600 * SECOND if number % 2 else 0)
         plan.pass_s(0)
     if bound == "jobs":
@@ -493,9 +485,9 @@ def test_older_readers_stop_before_a_snapshot_that_says_which_times_wait_for_a_p
     plan.put("a", EVERY_MINUTE, overlap="buffer_all", constraints=night)
     plan.pass_s(7_080)
     assert {json.loads(value)["v"] for value in plan.log} == {2}
-    assert {json.loads(value)["v"] for value in snapshot_of(plan)} == {2}, "none has found a place yet"
+    assert {json.loads(value)["v"] for value in plan.snapshot()} == {2}, "none has found a place yet"
     plan.pass_s(180)
-    assert 7 in {json.loads(value)["v"] for value in snapshot_of(plan)}
+    assert 7 in {json.loads(value)["v"] for value in plan.snapshot()}
 
 
 def test_what_was_missed_behind_times_that_waited_for_a_place_is_caught_up_with_by_policy() -> None:

@@ -1,7 +1,7 @@
 """Decisions of the planner, one at a time."""
 
 import json
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import pytest
@@ -515,6 +515,29 @@ def test_days_of_a_calendar_are_left_out_from_when_they_are_known() -> None:
     assert not plan.sent
     plan.pass_s(86_400)
     assert len(plan.sent) == 1
+
+
+def test_what_days_are_is_kept_by_the_log_and_by_snapshots() -> None:
+    plan = PlannerHarness()
+    plan.ask("calendar", name="de", days=["2026-12-25", "2026-12-26"], notes={"2026-12-25": "Christmas Day"})
+    plan.ask("calendar", name="plain", days=["2026-12-24"])
+    for again in (False, True):
+        if again:
+            plan.log = plan.snapshot()
+        plan.restart()
+        days = plan.planner.state.calendars["de"]
+        assert (days, days.notes) == ({date(2026, 12, 25), date(2026, 12, 26)}, {date(2026, 12, 25): "Christmas Day"})
+        assert not plan.planner.state.calendars["plain"].notes
+    assert {json.loads(value)["v"] for value in plan.log} == {2}, "older readers pass over them"
+    plan.ask("calendar", name="de", days=["2026-12-25"])
+    assert not plan.planner.state.calendars["de"].notes
+
+
+def test_a_note_of_another_day_is_refused() -> None:
+    plan = PlannerHarness()
+    answer = plan.ask("calendar", name="de", days=["2026-12-25"], notes={"2026-12-26": "Boxing Day"})
+    assert "There is a note of 2026-12-26, which is no day of the calendar 'de'." in str(answer)
+    assert "de" not in plan.planner.state.calendars
 
 
 HOLIDAYS = [["2026-12-25"], ["2026-12-25", "2026-12-26"]]

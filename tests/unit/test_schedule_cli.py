@@ -2,10 +2,12 @@
 
 import json
 import sys
+from datetime import date
 
 import pytest
 
 from scylla_spark import cli
+from scylla_spark.cli.commands import calendar
 
 GOOD = '[[schedule]]\nname = "nightly"\nhandler = "report"\ncron = "0 12 * * *"\n'
 HANDLERS = 'from scylla_spark import handler\n\n\n@handler("report")\ndef report(task, ctx):\n    pass\n'
@@ -67,6 +69,11 @@ def test_a_day_that_does_not_exist_is_told_with_its_line(run, tmp_path):
     code, _, err = run("calendar", "put", "ours", "days")
     assert code == 2
     assert "days, line 3: '2027-02-30' is no day." in err
+
+
+def test_what_follows_a_day_says_what_it_is(tmp_path):
+    (tmp_path / "days").write_text("# ours\n2027-12-24\t Christmas  Eve # closed\n\n  2027-12-31\n")
+    assert calendar._read(tmp_path / "days") == {date(2027, 12, 24): "Christmas  Eve", date(2027, 12, 31): ""}
 
 
 def test_holidays_without_their_package_are_a_clear_error(run, monkeypatch):

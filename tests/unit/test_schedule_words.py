@@ -12,6 +12,7 @@ from scylla_spark.client.schedules.lint import findings
 from scylla_spark.client.schedules.times import following, preceding
 from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
+from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.plan.times.fire_times import Every
 from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
 from scylla_spark.core.plan.trigger_format import read_trigger
@@ -111,7 +112,7 @@ def test_a_time_that_comes_twice_is_marked(fold, times):
 
 
 def test_holidays_are_listed_with_what_becomes_of_their_times():
-    days = {"de": frozenset({date(2026, 12, 25), date(2026, 12, 26)})}
+    days = {"de": Days({date(2026, 12, 25), date(2026, 12, 26)}, {date(2026, 12, 25): "Christmas Day"})}
     skipped = Trigger.cron("0 5 * * *", calendar="de")
     moved = Trigger.cron("0 5 25 12 *", calendar="de", on_holiday="next")
     at_us = instant("2026-12-24T12:00:00Z")
@@ -119,7 +120,7 @@ def test_holidays_are_listed_with_what_becomes_of_their_times():
         ("2026-12-25", False), ("2026-12-26", False), ("2026-12-27", True),
     ]  # fmt: skip
     assert [(row.local[4:14], row.note) for row in following(series(moved), days, at_us, 1)] == [
-        ("2026-12-25", "moved to the next open day: a day of the calendar 'de'"),
+        ("2026-12-25", "moved to the next open day: Christmas Day, a day of the calendar 'de'"),
         ("2026-12-27", "moved here from a day of the calendar 'de'"),
     ]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scylla_spark.cli.context import Context, context
+from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.errors import ArgumentError, NotFoundError, SetupError
 
 if TYPE_CHECKING:
@@ -27,14 +28,18 @@ def show(ctx: typer.Context, name: Name) -> None:
         days = _days(scheduler, name)
     if not days:
         raise NotFoundError(f"The calendar {name!r} has no days.", hint="`calendar fill` and `calendar put` fill it.")
-    cli.output.rows([{"day": day.isoformat(), "weekday": f"{day:%a}"} for day in sorted(days)], ("day", "weekday"))
+    rows = [{"day": day.isoformat(), "weekday": f"{day:%a}", "note": days.get(day)} for day in sorted(days)]
+    cli.output.rows(rows, ("day", "weekday", "note"))
 
 
 @app.command()
 def put(
     ctx: typer.Context,
     name: Name,
-    file: Annotated[Path, typer.Argument(help="One day per line, such as 2027-12-24; # begins a comment")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="One day per line, such as 2027-12-24, and what it is, if you like; # begins a comment"),
+    ],
 ) -> None:
     """Replace the days of a calendar by those of a file; an empty file empties it."""
     days = _read(file)
@@ -56,7 +61,7 @@ def fill(
     found = _holidays(country, subdivision, years)
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        kept = {day for day in _days(scheduler, name) if day.year not in years}
+        kept = {day: note for day, note in _days(scheduler, name).items() if day.year not in years}
         scheduler.put_calendar(name, kept | found)
     _say(cli, name, len(found), len(kept))
 
@@ -65,26 +70,28 @@ def _say(cli: Context, name: str, new: int, kept: int) -> None:
     cli.output.record({"calendar": name, "days": new + kept, "of_these_years": new})
 
 
-def _days(scheduler: Scheduler, name: str) -> frozenset[date]:
-    return scheduler.connection.plan.state().calendars.get(name, frozenset())
+def _days(scheduler: Scheduler, name: str) -> dict[date, str]:
+    days = scheduler.connection.plan.state().calendars.get(name, Days())
+    return {day: days.notes.get(day, "") for day in days}
 
 
-def _read(file: Path) -> set[date]:
+def _read(file: Path) -> dict[date, str]:
     try:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{file} cannot be read: {error}.") from None
-    found = set()
+    found = {}
     for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
+        text, *note = line.partition("#")[0].split(maxsplit=1)[:2] or [""]
         try:
-            found |= {date.fromisoformat(text)} if text else set()
+            if text:
+                found[date.fromisoformat(text)] = "".join(note).strip()
         except ValueError:
             raise ArgumentError(f"{file}, line {number}: {text!r} is no day.", hint="Write 2027-12-24.") from None
     return found
 
 
-def _holidays(country: str, subdivision: str | None, years: list[int]) -> set[date]:
+def _holidays(country: str, subdivision: str | None, years: list[int]) -> dict[date, str]:
     try:
         import holidays
     except ModuleNotFoundError as error:
@@ -100,4 +107,4 @@ def _holidays(country: str, subdivision: str | None, years: list[int]) -> set[da
         raise ArgumentError(
             f"No holidays are known: {error}.", hint="Pass an ISO code, such as --country de."
         ) from None
-    return set(found)
+    return dict(found)

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.plan.times.cron import Cron, is_fixed
 from scylla_spark.core.plan.times.fire_times import Calendars, Every, FireTimes
 from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
@@ -122,9 +123,11 @@ def _left_out(times: FireTimes, calendars: Calendars, after_us: int, until_us: i
 
 def _why_left_out(times: FireTimes, calendars: Calendars, at_us: int) -> str:
     day = zone.local(at_us, zone.offset_us(times.tz, at_us)).date()
-    if day in calendars.get(times.calendar, frozenset()):
+    days = calendars.get(times.calendar, Days())
+    if day in days:
         moved = {"next": "moved to the next open day", "previous": "moved to the open day before"}
-        return f"{moved.get(times.on_holiday, 'left out')}: a day of the calendar {times.calendar!r}"
+        which = f"{note}, " if (note := days.notes.get(day)) else ""
+        return f"{moved.get(times.on_holiday, 'left out')}: {which}a day of the calendar {times.calendar!r}"
     inside = any(begin <= at_us < end for begin, end in times.blackouts)
     return "left out: within a blackout" if inside else ""
 

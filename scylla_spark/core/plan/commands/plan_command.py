@@ -34,6 +34,7 @@ MOST_LEVELS: Final = (
 _Identifier = Annotated[str, Field(min_length=1, max_length=200)]
 _Count = Annotated[int, Field(ge=0, lt=MOST_COUNTED)]
 _Instant = Annotated[int, Field(ge=0, lt=LATEST_US)]
+_Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
 
 
 @with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
@@ -113,7 +114,8 @@ class _Fields(TypedDict, total=False):
     tableId: Text
     versions: Annotated[list[_Versions], Field(min_length=1, max_length=MOST_RUNS)]
     leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
-    days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
+    days: Annotated[list[_Day], Field(max_length=MOST_DAYS)]
+    notes: Annotated[dict[_Day, Text], Field(max_length=MOST_DAYS)]
     queues: Annotated[list[_Named], Field(min_length=1, max_length=MOST_NAMES)]
     tokens: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
     rules: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]

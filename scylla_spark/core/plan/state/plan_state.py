@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
@@ -31,6 +30,7 @@ from scylla_spark.core.plan.state.plan_log import (
 from scylla_spark.core.plan.state.schedule_entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
+from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.task import FAILURES
 
 LAUNCHED: Final = "launched"
@@ -48,7 +48,7 @@ class PlanState:
         entries: name → schedule.
         runs: key of a run that has not ended → name of its schedule, and generation.
         handlers: key of a run that has not ended and whose schedule is gone, or has another handler by now → the handler that it is of.
-        calendars: name → days.
+        calendars: name → days, with what is told of them.
         queues: name → definition that was put.
         queue_revision: of the newest change of any queue.
         tokens: id → token for the HTTP API.
@@ -67,7 +67,7 @@ class PlanState:
     entries: dict[str, Entry] = field(default_factory=dict)
     runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
     handlers: dict[TaskKey, str] = field(default_factory=dict)
-    calendars: dict[str, frozenset[date]] = field(default_factory=dict)
+    calendars: dict[str, Days] = field(default_factory=dict)
     queues: dict[str, StoredDefinition] = field(default_factory=dict)
     queue_revision: int = 0
     tokens: dict[str, StoredToken] = field(default_factory=dict)
@@ -172,7 +172,7 @@ def _entry_part(state: PlanState, change: Change) -> None:
 
 def _calendar(state: PlanState, change: Change) -> None:
     if change[2]:
-        state.calendars[change[1]] = frozenset(date.fromisoformat(day) for day in change[2])
+        state.calendars[change[1]] = Days.read(change[2], change[3] if len(change) > 3 else {})
     else:
         state.calendars.pop(change[1], None)
 

@@ -18,6 +18,7 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
 from scylla_spark.core.plan.state.stored_token import TOKEN_ENTRY
+from scylla_spark.core.plan.times.breaks import Days
 
 _OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in the list do
 _OF_TOKEN: Final = "^"  # likewise those of tokens
@@ -26,9 +27,15 @@ _MOST_ENTRY_BYTES: Final = 256 * 1024
 _MOST_KEYS: Final = 100  # of one change
 
 
+def calendar_change(name: str, days: Days) -> list[Any]:
+    """The change that replaces the days of a calendar; notes, which older readers pass over, stand in it where there are some."""
+    notes = {day.isoformat(): note for day, note in sorted(days.notes.items())}
+    return ["calendar", name, sorted(day.isoformat() for day in days), *([notes] if notes else [])]
+
+
 def common_changes(state: PlanState) -> list[Sequence[Any]]:
     """What is of no single schedule, queue, token or rule."""
-    days = [["calendar", name, sorted(day.isoformat() for day in days)] for name, days in state.calendars.items()]
+    days = [calendar_change(name, days) for name, days in state.calendars.items()]
     graves = [["grave", name, generation] for name, generation in state.graves.items()]
     left = list(_runs_of(state, [key for key in state.handlers if key not in state.runs]))
     unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
@@ -12,6 +12,47 @@ OnHoliday = Literal["skip", "next", "previous"]
 
 MOST_DAYS_MOVED: Final = 32  # a time of a day that is further from an open one is left out
 _DAY: Final = timedelta(days=1)
+
+
+class Days(frozenset[date]):
+    """The days of a calendar, and what is told of them.
+
+    Args:
+        days: on which nothing fires.
+        notes: day → what it is, such as the name of a holiday; days that are missing have none.
+    """
+
+    __slots__ = ("notes",)
+    notes: Mapping[date, str]
+
+    def __new__(cls, days: Iterable[date] = (), notes: Mapping[date, str] | None = None) -> Days:
+        """The notes of other days are left out."""
+        made = super().__new__(cls, days)
+        made.notes = {day: note for day, note in (notes or {}).items() if note and day in made}
+        return made
+
+    def __reduce__(self) -> tuple[type[Days], tuple[list[date], Mapping[date, str]]]:
+        """Copies keep the notes."""
+        return Days, (sorted(self), self.notes)
+
+    def __eq__(self, other: object) -> bool:
+        """Days without notes are those of another kind of set, too."""
+        return frozenset.__eq__(self, other) and (not isinstance(other, Days) or self.notes == other.notes)
+
+    __hash__ = frozenset.__hash__
+
+    @classmethod
+    def read(cls, days: Iterable[str], notes: Mapping[str, str]) -> Days:
+        """Days as they stand in records.
+
+        Args:
+            days: such as 2027-12-24.
+            notes: by such days.
+
+        Raises:
+            ValueError: one of them does not exist.
+        """
+        return cls(map(date.fromisoformat, days), {date.fromisoformat(day): note for day, note in notes.items()})
 
 
 class Break(NamedTuple):
@@ -46,7 +87,7 @@ class Breaks(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def breaks_of(holidays: frozenset[date]) -> Breaks:
+def breaks_of(holidays: Days) -> Breaks:
     """The breaks that holidays make."""
     found: list[Break] = []
     for day in sorted(holidays):

@@ -13,17 +13,18 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from scylla_spark.core.plan.times import zone
-from scylla_spark.core.plan.times.breaks import Break, Breaks, OnHoliday, breaks_of
+from scylla_spark.core.plan.times.breaks import Break, Breaks, Days, OnHoliday, breaks_of
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.recurrence import Recurrence
 from scylla_spark.core.plan.times.zone import DAY_US
 from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.errors import ArgumentError
 
-Calendars = Mapping[str, frozenset[date]]
+Calendars = Mapping[str, Days]
 
 MOST_DATES: Final = 10_000
 _DAY: Final = timedelta(days=1)
+_NONE: Final = Days()
 _MOST_SKIPPED: Final = 100_000  # fire times passed over in a row before a trigger counts as silent
 
 
@@ -92,7 +93,7 @@ class FireTimes:
             after_us: microseconds since the epoch.
             calendars: days by name; an unknown name has none.
         """
-        holidays = calendars.get(self.calendar, frozenset()) if self.calendar else frozenset()
+        holidays = calendars.get(self.calendar, _NONE) if self.calendar else _NONE
         at_us: int | None = max(after_us, self.start_us - 1)
         for _ in range(_MOST_SKIPPED):
             assert at_us is not None
@@ -112,7 +113,7 @@ class FireTimes:
         digest = blake2b(f"{name}\0{planned_us}".encode(), digest_size=8).digest()
         return planned_us + int.from_bytes(digest, "big") % self.jitter_us
 
-    def _next(self, after_us: int, holidays: frozenset[date]) -> int | None:
+    def _next(self, after_us: int, holidays: Days) -> int | None:
         if not holidays:
             return self.rule.next_after(after_us)
         if self.on_holiday == "skip":

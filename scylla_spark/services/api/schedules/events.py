@@ -11,7 +11,9 @@ from starlette.responses import Response
 
 from scylla_spark.core.plan.commands.plan_command import MOST_COUNTED
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.errors import NotFoundError
+from scylla_spark.core.plan.strict_json import Text
+from scylla_spark.core.plan.times.breaks import Days
+from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, answer, answers, router
 from scylla_spark.services.api.schedules.definitions import name_of
@@ -63,6 +65,10 @@ class CalendarBody(Body):
     """Days on which nothing fires."""
 
     days: Annotated[list[Day], Field(max_length=10_000)]
+    notes: Annotated[
+        dict[Day, Text],
+        Field(description="What days are, such as names of holidays, by day", max_length=10_000, default_factory=dict),
+    ]
 
 
 class ToldView(BaseModel):
@@ -76,6 +82,7 @@ class CalendarView(BaseModel):
 
     name: str
     days: list[str]
+    notes: dict[str, str]
 
 
 class CalendarsView(BaseModel):
@@ -126,12 +133,12 @@ def calendar(api: Asked, name: Name) -> Response:
     """The days of a calendar."""
     plain = name_of(name)
 
-    def look(plan: PlanState) -> list[str]:
+    def look(plan: PlanState) -> Days:
         if plain not in plan.calendars:
             raise NotFoundError(f"There is no calendar {plain!r}.", hint="PUT its days.")
-        return [day.isoformat() for day in sorted(plan.calendars[plain])]
+        return plan.calendars[plain]
 
-    return answer({"name": plain, "days": api.plan.ask(look)})
+    return _view(plain, api.plan.ask(look))
 
 
 @routes.put(
@@ -142,5 +149,13 @@ def calendar(api: Asked, name: Name) -> Response:
 async def put(api: Asked, name: Name, wanted: CalendarBody) -> Response:
     """Replace the days of a calendar; none at all removes it."""
     plain = name_of(name)
-    await api.planned(lambda: api.scheduler.put_calendar(plain, wanted.days))
-    return answer({"name": plain, "days": sorted({day.isoformat() for day in wanted.days})})
+    days = Days(wanted.days, wanted.notes)
+    if strange := sorted(wanted.notes.keys() - days):
+        raise ArgumentError(f"There is a note of {strange[0]}, which is none of the days.")
+    await api.planned(lambda: api.scheduler.put_calendar(plain, {day: days.notes.get(day, "") for day in days}))
+    return _view(plain, days)
+
+
+def _view(name: str, days: Days) -> Response:
+    notes = {day.isoformat(): note for day, note in sorted(days.notes.items())}
+    return answer({"name": name, "days": [day.isoformat() for day in sorted(days)], "notes": notes})

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 from playwright.sync_api import Browser
 
@@ -17,6 +18,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
+from scylla_spark.services.api.tasks.views import State
 from tests.browser.small_png import small
 from tests.browser.visit import Visit
 from tests.support.api_site import Site
@@ -102,9 +104,9 @@ def remember(site: Site, now: int) -> None:
     """What was counted in that quarter of an hour while somebody looked."""
     dice, overviews = random.Random(5), site.app.state.overviews
     for step in range(60, 0, -1):
-        states = {
+        states = dict.fromkeys(get_args(State), 0) | {
             "scheduled": 4 + step // 9, "ready": dice.randrange(6), "running": dice.randrange(1, 5), "retry_wait": dice.randrange(3),
-            "succeeded": 560 - 3 * step, "failed": 30 - step // 8, "aborted": 0, "cancelled": 11, "expired": 0,
+            "succeeded": 560 - 3 * step, "failed": 30 - step // 8, "cancelled": 11,
         }  # fmt: skip
         overviews.remember(states, now - step * 15_000_000)
 
@@ -117,6 +119,7 @@ def screens(keys: dict[str, TaskKey]) -> Iterator[tuple[str, str]]:
     yield "lane", "/ui/lanes?name=cust-017"
     yield "schedules", "/ui/schedules"
     yield "schedule", "/ui/schedules/orders%2Fmerge"
+    yield "backfill", "/ui/schedules/billing%2Fnightly#backfills"
     yield "decisions", "/ui/fires"
     yield "time", "/ui/time?span=6h&minute=250"
     yield "system", "/ui/system/tables"
@@ -149,6 +152,10 @@ def main() -> None:
         beats(site, now)
         remember(site, now)
         planned(site, now, "until the new zone data is out")
+        weeks = [now - days * 24 * 60 * _MINUTE for days in (30, 2)]
+        site.connection.plan.ask(
+            "backfill", name="billing/nightly", begin=weeks[0], end=weeks[1], maxRunning=2, author="ops"
+        )
         busy(site, now)
         with served(site) as address, opened() as browser:
             shoot(browser, address, keys)

@@ -35,6 +35,7 @@ RULES = {
     "a revoked partition is given away at once": "revokes_at_once",
     "children outlive their dispatcher": "orphans",
     "a set clock goes unnoticed": "ignores_clock_steps",
+    "a fence that came late shows that the clock is right": "believes_late_fences",
     "tasks start before the tail has caught up": "starts_behind_the_tail",
     "progress is read before the horizon is raised": "horizon_after_progress",
     "a look-ahead scan does not wait for far records": "scan_ignores_far_records",
@@ -221,7 +222,7 @@ def _certain(process: Process) -> None:
 
 
 def _blind_to_clocks(process: Process) -> None:
-    process.dispatcher._check_clock = lambda *_: None  # type: ignore[method-assign]
+    process.dispatcher._hold_clock_against = lambda *_: None  # type: ignore[method-assign]
     process.engine.doubt = lambda _now: None  # type: ignore[method-assign]
 
 
@@ -306,6 +307,7 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
     "trusts_failed_sends": _wrap("sent", lambda _p, method, *args, ok, now: method(*args, ok=True, now=now)),
     "starts_without_membership": _certain,
     "ignores_clock_steps": _blind_to_clocks,
+    "believes_late_fences": _wrap("fence_again", lambda *_: None),
     "offers_of_other_partitions": _wrap("_ours", lambda *_: True, "_feed"),
     "answers_outlive_tenures": _any_tenure,
     "old_answers_count": _wrap("_forget", _no_floor, "_feed"),

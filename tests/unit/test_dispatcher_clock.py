@@ -48,9 +48,20 @@ def test_time_never_falls_and_a_clock_that_is_set_back_is_doubted_once():
     clocks = Clocks()
     shell, doubted = reading(clocks)
     before = Dispatcher._clock(shell)
-    clocks.set_by = [-HOUR]
+    clocks.set_by = [-9 * SECOND]
     assert [Dispatcher._clock(shell) for _ in range(3)] == [before] * 3
     assert len(doubted) == 1
+
+
+def test_a_clock_that_was_an_hour_ahead_and_is_right_again_ends_the_dispatcher():
+    clocks = Clocks()
+    shell, _ = reading(clocks)
+    Dispatcher._clock(shell)
+    clocks.set_by = [HOUR]
+    Dispatcher._clock(shell)
+    clocks.set_by = [-HOUR]
+    with pytest.raises(RuntimeError, match=r"clock was set back by 3600\.0 s"):
+        Dispatcher._clock(shell)
 
 
 @pytest.mark.parametrize(("ahead_s", "append_s", "heard_s", "again"), [

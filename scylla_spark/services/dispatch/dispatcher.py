@@ -64,6 +64,9 @@ _MAX_SLEEP_S = 0.5
 _BUSY_RUNS = 64
 _GATHER_S = 0.002  # not longer: while we gather, children run out of work
 _CLOCK_TOLERANCE_US = 1_000_000
+_MOST_WAITED_US = (
+    10_000_000  # time stands still so long where a clock is set back; by more, what was decided is not to be trusted
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,11 +348,19 @@ class Dispatcher:
         return self._glance.choked
 
     def _clock(self) -> int:
-        """The time, which never falls here. Whether the clock was set is seen in the very reading that is used."""
+        """The time, which never falls here. Whether the clock was set is seen in the very reading that is used.
+
+        Raises:
+            RuntimeError: it was ahead for long, or was set back: by this time attempts would wait for nothing, or leases for ever.
+        """
         wall, boot = self._around.wall_us(), self._around.boot_us()
         self._now = max(self._now, wall)
         if abs(wall - boot - self._offset) > _CLOCK_TOLERANCE_US:
             self._offset = wall - boot
+            if self._now - wall > _MOST_WAITED_US:
+                raise RuntimeError(
+                    f"This machine's clock was set back by {(self._now - wall) / 1e6:.1f} s; a new start goes by the clock as it is now."
+                )
             log.warning("the clock was set; fences show whether it is right now")
             self.engine.doubt(self._now)
         return self._now

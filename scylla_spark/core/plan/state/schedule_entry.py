@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.constraint import MOST_RATE
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import stored_schedule
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
@@ -23,7 +24,7 @@ PENDING_CONSTRAINT: Final = "pending_constraint"
 PENDING_LAUNCH: Final = "pending_launch"
 MOST_RUNS: Final = 1_000
 MOST_JOBS: Final = 100
-MOST_LAUNCHES_KEPT: Final = 1_000
+MOST_LAUNCHES_KEPT: Final = MOST_RATE
 MOST_PARTS: Final = 10_000
 
 

@@ -172,6 +172,7 @@ class Entry:
         generation: number of its last job.
         failures: failed runs in a row.
         last_success_us: when its last successful run ended; 0: none did.
+        success_of: the handler of that run, if it is another by now.
         silent_us: when it was told of last that none has for too long; 0: never.
         launches_us: its latest launches, as many as rate limits look at.
         jobs: generation → job.
@@ -197,6 +198,7 @@ class Entry:
     generation: int = 0
     failures: int = 0
     last_success_us: int = 0
+    success_of: str = ""
     silent_us: int = 0
     launches_us: tuple[int, ...] = ()
     jobs: dict[int, Job] = field(default_factory=dict)

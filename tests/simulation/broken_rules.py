@@ -10,7 +10,7 @@ from unittest.mock import PropertyMock, patch
 from scylla_spark.core.engine import action, feed, recently_ended
 from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US as NEVER
-from scylla_spark.core.engine.lane import Entry
+from scylla_spark.core.engine.lane import Entry, Lane
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
@@ -45,6 +45,7 @@ RULES = {
     "lanes that were cut count as loaded": "ignores_cuts",
     "lanes that were left in the tables count as empty": "forgets_left_lanes",
     "a lane's timer is forgotten": "forgets_timers",
+    "a lane is let go of while it is read": "unloads_what_is_read",
     "offers of other partitions are taken": "offers_of_other_partitions",
     "answers to an earlier tenure count": "answers_outlive_tenures",
     "answers of tables older than what was forgotten count": "old_answers_count",
@@ -123,6 +124,8 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
         if "waits_for_a_record" in broken:
             stack.enter_context(patch.object(TasksTail, "_pass_over", lambda *_args: None))
+        if "unloads_what_is_read" in broken:
+            stack.enter_context(patch.object(Partition, "unload", _whatever_is_asked(Partition.unload)))
         if "ignores_limits" in broken:
             for asks in ("is_open", "admits", "has_slot", "admits_more"):
                 stack.enter_context(patch.object(Gate, asks, lambda *_args: True))
@@ -204,6 +207,16 @@ def _for_good(_process: Process, method: Callable[..., Any], partition: Partitio
 def _choke(process: Process, method: Callable[..., Any], *args: Any) -> None:
     method(*args)
     process.engine._unloading.choked = process.engine._unloading.pressed
+
+
+def _whatever_is_asked(unload: Callable[[Partition, Lane], bool]) -> Callable[[Partition, Lane], bool]:
+    def unloaded(partition: Partition, lane: Lane) -> bool:
+        asked, lane.reloading = lane.reloading, False
+        gone = unload(partition, lane)
+        lane.reloading = asked
+        return gone
+
+    return unloaded
 
 
 def _fence_once(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:

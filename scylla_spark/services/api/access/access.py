@@ -20,6 +20,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access.refusals import Refusals
 from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNSAID
+from scylla_spark.services.api.access.shown_path import shown_path
 from scylla_spark.services.api.access.token_mirror import TokenView
 from scylla_spark.services.api.http.limits import drained
 from scylla_spark.services.api.problems import Problem
@@ -147,7 +148,7 @@ class Access:
         refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         changes = scope["method"] not in _SAFE and not scope.get(DRY_RUN, False)
         entry = AuditEntry(
-            now_us(), caller.id, caller.name, operation, scope["method"], scope["path"][:MOST_CHARS], status,
+            now_us(), caller.id, caller.name, operation, scope["method"], shown_path(scope["path"])[:MOST_CHARS], status,
             address,
         )  # fmt: skip
         more = {"not_written_down": unsaid} if unsaid else {}

@@ -52,11 +52,9 @@ routes = router()
 _CROWDED_US: Final = 1_000_000
 _SHOWN_CHARS: Final = 8
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
-Worker = Annotated[
-    WorkerName,
-    BeforeValidator(lambda text: unquote(text, errors="strict")),  # paths reach routes as they were sent
-    Path(description="Its name, unique among the workers that run"),
-]
+_AS_NAMED = BeforeValidator(lambda text: unquote(text, errors="strict"))  # paths reach routes as they were sent
+Worker = Annotated[WorkerName, _AS_NAMED, Path(description="Its name, unique among the workers that run")]
+Queue = Annotated[Name, _AS_NAMED, Path()]
 
 
 class Speaker(NamedTuple):
@@ -168,7 +166,7 @@ async def _ordered(api: Asked, worker: str, order: str) -> Response:
     operation_id="lease_from_a_queue",
     responses=answers({200: LeasesView}, *_IN, problems.SUPERSEDED),
 )
-async def lease(api: Asked, request: Request, spoken: Spoken, queue: Name, body: LeaseBody) -> Response:
+async def lease(api: Asked, request: Request, spoken: Spoken, queue: Queue, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
     call = body.call(queue)
     told = await while_heard(request, _waited(api, spoken, call._replace(worker=spoken.name(call.worker))))
@@ -205,7 +203,7 @@ async def lease_task(
 @routes.get(
     "/v1/queues/{queue}/scale", operation_id="tell_what_waits_in_a_queue", responses=answers({200: ScaleView}, *_IN)
 )
-async def scale(api: Asked, queue: Name) -> Response:
+async def scale(api: Asked, queue: Queue) -> Response:
     """What autoscalers need: how much waits for workers, how long already, and whether more workers would help."""
     return answer(scale_view(await api.desks.scarcity(queue)))
 

@@ -100,7 +100,7 @@ async def _take(api: Api, request: Request, kind: str, told: _Answers) -> None:
             async for piece in request.stream():
                 await run_in_threadpool(file.write, piece)
             file.seek(0)
-            await api.slowly(lambda: told.take_all(rows_of(file)))
+            await api.at_length(lambda: told.take_all(rows_of(file)))
     else:
         raise Problem(
             problems.WRONG_MEDIA_TYPE, f"A bulk is {LINES} or {ARROW}, not {kind[:100] or 'without a media type'}."

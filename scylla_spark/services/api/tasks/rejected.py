@@ -71,7 +71,7 @@ async def replay(
 ) -> Response:  # fmt: skip
     """Send refused records of the topic `tasks` again, under the right key and partition; those that would be refused again are left."""
     return answer(
-        await api.slowly(lambda: _replayed(api, _found(api, reason, since, limit), reschedule=now, dry_run=dry_run))
+        await api.at_length(lambda: _replayed(api, _found(api, reason, since, limit), reschedule=now, dry_run=dry_run))
     )
 
 

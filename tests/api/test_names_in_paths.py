@@ -15,14 +15,10 @@ from tests.support.api_site import shorten_patience
 from tests.support.openapi_file import FILE
 
 NAMES = {"key": "2026-01-31T09:00:00Z,team%2Fa,team%2Fb"} | dict.fromkeys(
-    ("worker", "queue", "name", "ordering_id"), "team%2Fa"
+    ("worker", "queue", "name", "ordering_id", "topic"), "team%2Fa"
 )
-PLAIN = {
-    "lease": "0." + "a" * 32,
-    "attempt": "1",
-    "number": "1",
-    "id": "0" * 12,
-}  # have no letter that is to be encoded
+NUMBERS = dict.fromkeys(("attempt", "number", "partition", "offset"), "1")
+PLAIN = NUMBERS | {"lease": "0." + "a" * 32, "id": "0" * 12}  # have no letter that is to be encoded
 PATHS = json.loads(FILE.read_text())["paths"]
 
 

@@ -178,7 +178,9 @@ class _Answers:
         if not self._index:
             return problems.answer(problem.kind, str(problem.detail), problem.headers, **problem.members)
         words = f"{problem.detail} {self._accepted} of the {self._index} tasks before that were accepted: `items`."
-        items = b"[%b]" % self._text[:-1].replace(b"\n", b",")  # a text of JSON has no line breaks of its own
+        items = b"".join(
+            (b"[", self._text[:-1].replace(b"\n", b","), b"]")
+        )  # a text of JSON has no line breaks of its own
         return problems.answer(
             problem.kind, words, problem.headers, {"items": items}, accepted=self._accepted, refused=self._index - self._accepted
         )  # fmt: skip

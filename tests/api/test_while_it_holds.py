@@ -114,6 +114,23 @@ def test_a_stream_ends_as_soon_as_its_token_is_known_to_be_revoked(site, later):
     assert app.ended
 
 
+def test_a_stream_that_has_nothing_to_say_ends_too(site, later, monkeypatch):
+    monkeypatch.setattr(while_it_holds, "_PAUSE_S", 0.01)
+    headers, ended = give(site, "read"), []
+
+    async def quiet(scope, receive, send):
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM})
+            revoke(site, headers)
+            later()
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    assert bodies(asked(behind(site, quiet), headers)) == [OVER]
+    assert ended == [True]
+
+
 def test_a_stream_ends_when_its_token_expires(site, monkeypatch):
     headers = give(site, "read", expires=2 * 10**15)
     now = [10**15]

@@ -25,9 +25,10 @@ _PAUSE_S: Final = 5.0
 class WhileItHolds:
     """Serves one request, and ends its answer once the token no longer holds.
 
-    Of an event stream each piece is judged as a request is: none is sent by what is known of tokens for longer than five seconds. While
-    nobody can tell who may come in, it waits. Any other answer that only tells something, and that took longer than those five seconds
-    to make, is judged once more before it begins. What changes something was asked for by who might: how that went is told.
+    Of an event stream each piece is judged as a request is, so that none is sent by what was known of tokens more than five seconds ago;
+    while nobody can tell who may come in, it waits. One that has nothing to say is looked at now and then, and ends, too. Any other answer
+    that only tells something, and that took longer than those five seconds to make, is judged once more before it begins. What changes
+    something was asked for by who might: how that went is told.
 
     Args:
         judge: who asks.
@@ -38,7 +39,8 @@ class WhileItHolds:
         self._judge = judge
         self._send = send
         self._problem: Problem | None = None
-        self._is_stream = False
+        self._is_stream = self._is_whole = False
+        self._watching: asyncio.Task[None] | None = None
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive) -> None:
         """Serves it.
@@ -50,19 +52,29 @@ class WhileItHolds:
         """
         self._late_at = asyncio.get_running_loop().time() + OLDEST_S
         self._only_tells = scope["method"] in _SAFE
-        with anyio.CancelScope() as self._until:
-            await app(scope, receive, self._judged)
-        if self._problem is not None:
+        try:
+            with anyio.CancelScope() as self._until:
+                await app(scope, receive, self._judged)
+        finally:
+            if self._watching is not None:
+                self._watching.cancel()
+        if self._problem is not None and not self._is_whole:
             await self._end(self._problem, scope, receive)
 
     async def _judged(self, message: Message) -> None:
         if self._is_stream:
             await self._check_piece()
         elif message["type"] == "http.response.start":
-            self._is_stream = _is_event_stream(message)
-            if self._only_tells and not self._is_stream and asyncio.get_running_loop().time() > self._late_at:
-                await self._check()
+            await self._begin(message)
+        self._is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
+
+    async def _begin(self, start: Message) -> None:
+        self._is_stream = _is_event_stream(start)
+        if self._is_stream:
+            self._watching = asyncio.create_task(self._watch())
+        elif self._only_tells and asyncio.get_running_loop().time() > self._late_at:
+            await self._check()
 
     async def _check(self) -> None:
         """Ends the answer, in the midst of this, if who asks would no longer be let in."""
@@ -81,6 +93,18 @@ class WhileItHolds:
                     await self._give_up(problem)
             await self._send({"type": "http.response.body", "body": _STILL, "more_body": True})
             await asyncio.sleep(_PAUSE_S)
+
+    async def _watch(self) -> None:
+        """Ends a stream that is quiet."""
+        while True:
+            await asyncio.sleep(_PAUSE_S)
+            try:
+                await self._judge()
+            except Problem as problem:
+                if problem.kind is not problems.UNREACHABLE:
+                    self._problem = problem
+                    self._until.cancel()
+                    return
 
     async def _give_up(self, problem: Problem) -> None:
         self._problem = problem

@@ -30,6 +30,7 @@ from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.ledger import Ledger
 from scylla_spark.worker.refusal import refusal
 from scylla_spark.worker.run_lease import work
+from scylla_spark.worker.slot_runner import Runner
 from tests.support.http_script import Script, SyncScript, lease_view
 from tests.support.waiting import eventually
 
@@ -271,6 +272,76 @@ def test_what_is_handed_over_once_is_not_held(desk):
     assert (lease.recorded(0), desk.call()[1]["held"]["count"]) == (True, 0)
 
 
+def runner_of(server, *places):
+    """What works at those places."""
+    runner = Runner(places, threading.Event())
+    runner.conversation = Worker(server.url, "q", name="w")._conversation(None, runner.room, runner.arrived)
+    return runner
+
+
+def test_what_is_handed_over_once_takes_a_slot_until_its_work_has_returned():
+    with SyncScript(tasks=3, once=True) as server:
+        places = SlowPlace(), SlowPlace()
+        runner = runner_of(server, *places)
+        thread = threading.Thread(target=runner.run, args=(10,), daemon=True)
+        thread.start()
+        assert all(place.begun.wait(10) for place in places)
+        with runner.conversation.lock:
+            assert (runner.room(), server.given) == (0, 2)
+        places[0].may_end.set()
+        eventually(lambda: len(places[0].done) == 2, 10, "the slot that is free has taken the third")
+        runner._stop.set()
+        thread.join(0.2)
+        assert thread.is_alive(), "the grace of a stop is for these, too"
+        places[1].may_end.set()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert [len(place.done) for place in places] == [2, 1]
+
+
+def test_what_came_just_before_a_stop_and_cannot_be_given_back_is_begun():
+    place = Workplace()
+    with SyncScript(tasks=0) as server:
+        runner = runner_of(server, place)
+        runner.arrived([Lease(lease_view(n, payload={"n": n}) | {"lease": ""}, runner.conversation) for n in range(3)])
+        runner._stop.set()
+        runner.run(10)
+    assert place.done == [0, 1, 2]
+
+
+def test_a_loop_over_leases_holds_what_is_handed_over_once_until_it_is_reported():
+    with SyncScript(tasks=3, once=True) as server:
+        leases = Worker(server.url, "q", name="w").leases(1, idle="10s")
+        first = next(leases)
+        assert (first.takes_room, server.given) == (True, 1)
+        first.complete()
+        with next(leases) as second:
+            assert (first.takes_room, second.takes_room, server.given) == (False, True, 2)
+        assert next(leases).task.payload == {"n": 2}
+        leases.close()
+
+
+def test_a_loop_that_is_to_drain_hands_out_what_cannot_be_given_back():
+    with SyncScript(tasks=2, once=True) as server:
+        leases = Worker(server.url, "q", name="w").leases(2)
+        first = next(leases)
+        conversation = leases.gi_frame.f_locals["conversation"]
+        server.order("drain")
+        eventually(lambda: conversation.order, 10, "it is told")
+        first.complete()
+        (second,) = list_of(leases)
+    assert second.task.payload == {"n": 1}
+
+
+def list_of(leases):
+    """All of them, each worked on."""
+    seen = []
+    for lease in leases:
+        with lease:
+            seen.append(lease)
+    return seen
+
+
 # -- handlers --------------------------------------------------------------------------------------------------------------
 
 
@@ -439,6 +510,7 @@ class SlowPlace:
 
     def __init__(self):
         self.begun, self.may_end, self.closed = threading.Event(), threading.Event(), False
+        self.done = []
 
     def open(self):
         pass
@@ -447,6 +519,7 @@ class SlowPlace:
         self.begun.set()
         self.may_end.wait(20)
         if not self.closed:
+            self.done.append(lease)
             lease.complete()
 
     def close(self):

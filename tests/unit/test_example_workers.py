@@ -88,3 +88,27 @@ def test_a_result_that_the_server_refuses_fails_alone(start):
     assert [ends[lease_view(number)["lease"]] for number in range(3)] == [
         ("succeeded", None), ("failed", "report_refused"), ("succeeded", None),
     ]  # fmt: skip
+
+
+class Crossing(Picky):
+    """Gives out the second task to the call that waits, in the moment in which another one overtakes it."""
+
+    def __init__(self, *ms):
+        super().__init__(*ms)
+        self._tasks = 1
+
+    def _sync(self, body):
+        status, told = super()._sync(body)
+        if status == 409 and self._given == 1:
+            self._given = 2
+            return 200, {"accepted": [], "lost": [], "commands": [], "leases": [self.view(1)]}
+        return status, told
+
+
+def test_what_comes_with_a_call_that_was_overtaken_is_not_lost(start):
+    with Crossing(300, 0) as server:
+        process = start(server)
+        eventually(lambda: len(server.results) == 2, 10, "both are reported")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert {one["lease"] for one in server.results} == {lease_view(number)["lease"] for number in range(2)}

@@ -91,7 +91,13 @@ class OutputFiles:
         return draft.stored
 
     def draft(self, place: str, source: Source | BinaryIO, most: int) -> Draft:
-        """Writes a file whole, or not at all, and replaces none; errors as of `write`."""
+        """Writes a file whole, or not at all, and replaces none; errors as of `write`.
+
+        Args:
+            place: of the attempt.
+            source: its content.
+            most: bytes that it may have.
+        """
         with opened(source) as content:
             folder = self.root / place
             folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -656,6 +657,26 @@ def test_a_line_that_breaks_in_an_unforeseen_way_is_a_call_that_nobody_answered(
     monkeypatch.setattr(Connection, "request", request)
     results, ended = worked(Workplace(), tasks=1)
     assert ([one["outcome"] for one in results], ended) == (["succeeded"], [])
+
+
+def test_who_refuses_a_file_before_it_has_come_is_heard(tmp_path):
+    (tmp_path / "large").write_bytes(bytes(20_000_000))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                body = b'{"detail": "too large"}'
+                connection.sendall(b"HTTP/1.1 422 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with open(tmp_path / "large", "rb") as file:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+            reply = Connection(site(url)).send_file("/x", file, "text/plain", 10)
+        thread.join(10)
+    assert (reply.status, reply.detail) == (422, "too large")
 
 
 def test_a_call_that_overtook_another_can_be_overtaken_itself():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Final, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -12,6 +13,17 @@ from scylla_spark.errors import shown
 from scylla_spark.name import RULE, is_name
 
 _SCHEMES = ("http://", "https://")
+_SENDABLE: Final = re.compile(r"[!-~]+")
+URL_RULE: Final = "has only letters, digits and signs of ASCII, no blanks, and no end of a line: write others as %20, and a host as xn--"
+
+
+def is_sendable(url: str) -> bool:
+    """Whether a request can have this URL as it stands; Python repeats one that it cannot have in its errors, secrets and all.
+
+    Args:
+        url: of a webhook.
+    """
+    return _SENDABLE.fullmatch(url) is not None
 
 
 class NotifyChannel(Section):
@@ -37,6 +49,8 @@ class NotifyChannel(Section):
             raise ValueError(f"a channel of kind {self.kind} has a url")
         elif self.kind == "webhook" and not url.startswith(_SCHEMES):
             raise ValueError("the url of a webhook begins with https:// or http://")
+        elif self.kind == "webhook" and not is_sendable(url):
+            raise ValueError(f"the url of a webhook {URL_RULE}")
         return self
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -17,14 +17,19 @@ from scylla_spark.visible import on_one_line
 
 MASK: Final = "***"
 _LEAST_CHARS: Final = 6  # of a known value: a shorter one would mask ordinary words
+_MOST_LINES: Final = 1_000  # of a known value: each is looked for in each line that is written
 _NAMES: Final = (
     r"password|passwd|passphrase|pwd|secret|token|authorization|api[-_]?key|access[-_]?key|private[-_]?key"
     r"|credentials?|cookie"
 )
 _SENSITIVE: Final = re.compile(rf"(?:{_NAMES})$", re.IGNORECASE)
+_WHICH: Final = r"(?:(?<=cookie)(?P<pairs>)|(?<=authorization)(?P<scheme>)|)"  # is looked at behind a name only
+_QUOTED: Final = r"\"[^\"\\]*(?:\\(?s:.)[^\"\\]*)*\\?\"?|'[^'\\]*(?:\\(?s:.)[^'\\]*)*\\?'?"
+_TO_THE_END: Final = r"[^\r\n]+"  # cookies stand behind each other
 _ASSIGNED: Final = re.compile(
-    rf"((?:{_NAMES})[\"']?\s{{0,4}}[:=]>?\s{{0,4}})"
-    r"(\"[^\"]*\"?|'[^']*'?|(?:bearer|basic|digest)\s{1,4}[^\s,;\"']+|[^\s,;&\"'{}\[\]]+)",
+    rf"((?:{_NAMES}){_WHICH}[\"']?\s{{0,4}}[:=]>?\s{{0,4}})"
+    rf"(?:(?:{_QUOTED})(?(pairs)(?:\s{{0,4}};{_TO_THE_END})?)"
+    rf"|(?(pairs){_TO_THE_END}|(?:(?(scheme)[\w-]+|(?:bearer|basic|digest))\s{{1,4}}[^\s,;\"']+|[^\s,;&\"'{{}}\[\]]+)))",
     re.IGNORECASE,
 )
 _BEARER: Final = re.compile(r"\b(bearer\s{1,4})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
@@ -42,11 +47,12 @@ class Redaction:
     """Masks secrets in texts and fields.
 
     Args:
-        values: secrets that are known; those of fewer than six characters are not looked for.
+        values: secrets that are known; those of fewer than six characters are not looked for. Of one with blanks around it, or of
+            several lines, what is within, and each line, is one, too: a file's last line ends, and a key is printed line by line.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values = _longest_first(values)
+        self._values = _longest_first(part for value in values for part in _parts(value))
         folded = map(on_one_line, self._values)  # the others stand in a line only if they stand in the text
         self._folded_values = _longest_first(one for one in folded if " " in one or one not in self._values)
 
@@ -58,7 +64,7 @@ class Redaction:
             cut_mark: stands at the end of a text that was cut; before it what a known secret begins with is masked, too.
         """
         if cut_mark and text.endswith(cut_mark):
-            text = _without_begun(text.removesuffix(cut_mark), self._values) + cut_mark
+            return _without(_without_begun(text.removesuffix(cut_mark), self._values), self._values) + cut_mark
         return _without(text, self._values)
 
     def line(self, text: str, *, is_cut: bool) -> str:
@@ -93,6 +99,14 @@ class Redaction:
         if isinstance(value, list):
             return [self._masked(one, depth + 1) for one in value]
         return self.text(value) if isinstance(value, str) else value
+
+
+def _parts(value: str) -> Iterator[str]:
+    """A value, and what of it may stand alone; the lines around a key in PEM say nothing of it, and stand in certificates, too."""
+    yield value
+    yield value.strip()
+    if lines := value.strip().splitlines()[:_MOST_LINES]:
+        yield from (line.strip() for line in lines if not line.startswith("-----"))
 
 
 def _longest_first(values: Iterable[str]) -> list[str]:

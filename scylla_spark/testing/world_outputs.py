@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import BytesIO
 from typing import BinaryIO
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import NotFoundError
 from scylla_spark.executors.interface import OutputTerms
-from scylla_spark.io.host.output_files import Source, Stored, opened, stored_of, too_much
+from scylla_spark.io.host.output_files import Source, Stored, attempt_over, opened, stored_of, too_much
 
 
 class MemoryFiles:
@@ -17,12 +18,16 @@ class MemoryFiles:
     def __init__(self) -> None:
         self._content: dict[tuple[str, str], bytes] = {}
 
-    def write(self, place: str, name: str, source: Source | BinaryIO, most: int) -> Stored:
+    def write(
+        self, place: str, name: str, source: Source | BinaryIO, most: int, over: Callable[[], bool] = lambda: False
+    ) -> Stored:
         """Keeps a file; see `OutputFiles.write`."""
         with opened(source) as content:
             data = content.read(most + 1)
         if len(data) > most:
             raise too_much(most)
+        if over():
+            raise attempt_over()
         self._content[place, name] = data
         return stored_of(data)
 

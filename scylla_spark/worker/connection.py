@@ -163,7 +163,10 @@ class Connection:
         try:
             connection = self._http = self._http or self._open()
             connection.timeout = patience_s
-            connection.request("PUT", self._site.prefix + path, file, self._headers | headers)
+            with contextlib.suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # who refuses it answers before all has come
+                connection.request("PUT", self._site.prefix + path, file, self._headers | headers)
             answer = connection.getresponse()
             return Reply(
                 answer.status, _json(answer.read(_MOST_ANSWER_BYTES)), _seconds(answer.headers.get("Retry-After"))

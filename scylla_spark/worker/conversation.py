@@ -158,6 +158,7 @@ class Conversation:
         self._path = f"/v1/workers/{segment(self._worker)}/sync"
         self._lines: list[_Line] = []
         self._overtaken: _Sent | None = None
+        self._asked: _Sent | None = None  # the newest call, until its answer is taken
         self._stop_us: int | None = None  # when it ends, whatever is left to say, on the boot clock
         self._error: SchedulerError | None = None
         self.order = ""
@@ -225,6 +226,11 @@ class Conversation:
         return self._changed
 
     @property
+    def may_bring(self) -> bool:
+        """Whether leases may come that were asked for before; with the lock held."""
+        return any(sent is not None and sent.room > 0 for sent in (self._asked, self._overtaken))
+
+    @property
     def error(self) -> SchedulerError | None:
         """Why it has ended by itself."""
         return self._error
@@ -257,6 +263,7 @@ class Conversation:
             self._error.__cause__ = error
         finally:
             with self._changed:
+                self._asked = self._overtaken = None
                 self._ledger.close()
                 self._changed.notify_all()
 
@@ -268,7 +275,7 @@ class Conversation:
         """One call and its answer, unless the next call overtakes it."""
         with self._changed:
             room = 0 if self._stop_us is not None else self._room()
-            sent = _Sent(self._next_call(room), room)
+            sent = self._asked = _Sent(self._next_call(room), room)
             self._free_line().send(sent)
             while not self._is_answered(sent):
                 self._hear_overtaken(0)
@@ -277,6 +284,8 @@ class Conversation:
                     return
             self._hear_overtaken(_OVERTAKEN_S)
             self._judge(sent)
+            self._asked = None
+            self._changed.notify_all()
 
     def _hear_overtaken(self, patience_s: float) -> None:
         """Takes what the call was given that the last one overtook.
@@ -291,6 +300,7 @@ class Conversation:
         if sent.answer is None and not patience_s:
             return
         self._overtaken = None
+        self._changed.notify_all()
         if isinstance(sent.answer, Reply) and sent.answer.status == 200:
             self._take(sent, sent.answer)
 
@@ -325,7 +335,9 @@ class Conversation:
         if not sent.call.may_be_overtaken or sent.answer is not None or self._overtaken is not None:
             return False
         signs = self._ledger.signs and boot_us() - self._signs_us >= _SIGNS_US
-        return bool(self._ledger.unsaid) or signs or self._stop_us is not None or self._room() > sent.room
+        room = self._room()
+        other_room = room > sent.room or (room <= 0 < sent.room)
+        return bool(self._ledger.unsaid) or signs or self._stop_us is not None or other_room
 
     def _pause(self, told_s: float | None = None) -> None:
         """Waits before the server is asked again: longer each time, and never as long as others."""

@@ -124,6 +124,7 @@ class Lease:
         self._reporter = reporter
         self._checkpoint: str | None = None
         self._reported = not self.token  # handed over once, and ended with that
+        self._over = False  # of one without a token: its work has returned
         self._status = OK if self._reported else _NOT_YET
         self._settled = threading.Event()
         if self._reported:
@@ -145,6 +146,17 @@ class Lease:
     def reported(self) -> bool:
         """Whether its end was reported, recorded or not."""
         return self._reported
+
+    @property
+    def takes_room(self) -> bool:
+        """Whether somebody works on it, as far as it says: it is one of those that a worker may hold.
+
+        One that was handed over once has ended for the server before its work begins, so it takes room until its code says how it
+        ended, although nobody asks for that.
+        """
+        if not self.token:
+            return not self._over
+        return not (self._reported or self.lost.is_set())
 
     def progress(self, value: float, note: str | None = None) -> None:
         """Says how far the work is; goes with the next heartbeat.
@@ -341,7 +353,7 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Reports what has not been reported; an exception that is reported so goes no further, unless it ends the program."""
-        if self._reported:
+        if self._reported and (self.token or self._over):
             return False
         if error is None:
             self.complete()
@@ -416,6 +428,8 @@ class Lease:
     def _report(self, outcome: str, **fields: str | int | None) -> None:
         if self._reported:
             if not self.token:
+                self._over = True
+                self._reporter.report(self, "")  # there is room for another one
                 return
             raise ConflictError("The lease was reported already.", hint="Report each lease once.")
         if outcome != SUCCEEDED and fields.get("checkpoint") is None:  # the last one may not have been told yet

@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 _MOST_FAULTS: Final = 3  # of a slot, in a row: it is the worker then, and its queue must not be failed task by task
 _FLUSH_S: Final = 10.0
 _LOOK_S: Final = 0.5
+_LAST_S: Final = 2.0  # for what was asked for before the worker was told to stop
 
 
 class Workplace(Protocol):
@@ -65,12 +66,13 @@ class Runner:
         self._waiting: deque[Lease] = deque()
         self._working: dict[Workplace, Lease | None] = {}  # places that are ready → on what each works
         self._error: SchedulerError | None = None
+        self._over = False  # nothing is begun any more, not even what cannot be given back
 
     def room(self) -> int:
         """How many more leases could be worked on at once; with the lock held."""
         if self._ends:
             return 0
-        busy = sum(lease is not None and not lease.reported for lease in self._working.values())
+        busy = sum(lease is not None and not (lease.token and lease.reported) for lease in self._working.values())
         return len(self._working) - busy - len(self._waiting)
 
     def arrived(self, leases: Sequence[Lease]) -> None:
@@ -96,6 +98,7 @@ class Runner:
             if self._error or self.conversation.error:
                 self._stop.set()
             self._drain(grace_s)
+            self._drop()
             for place in self._places:
                 place.close()
             self.conversation.stop(_FLUSH_S)
@@ -115,20 +118,38 @@ class Runner:
         return self._stop.is_set() or bool(self.conversation.order)
 
     def _drain(self, grace_s: float) -> None:
-        """What runs goes on for the grace; where an operator wants the worker to drain, to its end, or until it is told to stop."""
+        """What runs goes on for the grace; where an operator wants the worker to drain, to its end, or until it is told to stop.
+
+        What cannot be given back is begun nevertheless: for the server, it has ended with being handed over.
+        """
         told_us: int | None = None
         lock = self.conversation.lock
         with lock:
-            while self._waiting:
-                self._waiting.popleft().yield_()
             lock.notify_all()
-            while any(self._working.values()) and not self._error and self.conversation.order != STOP:
+            lock.wait_for(self._knows_all, min(grace_s, _LAST_S))
+            for lease in [lease for lease in self._waiting if lease.token]:
+                self._waiting.remove(lease)
+                lease.yield_()
+            while (
+                (any(self._working.values()) or self._waiting) and not self._error and self.conversation.order != STOP
+            ):
                 if told_us is None and self._stop.is_set():
                     told_us = boot_us()
                 left_s = _LOOK_S if told_us is None else grace_s - (boot_us() - told_us) / 1e6
                 if left_s <= 0:
                     break
                 lock.wait(min(left_s, _LOOK_S))
+
+    def _knows_all(self) -> bool:
+        """Whether no lease can come any more that was asked for before; with the lock held."""
+        return not self.conversation.may_bring or self._error is not None or self.conversation.order == STOP
+
+    def _drop(self) -> None:
+        """Nothing more is begun; what cannot be given back, and found no slot until now, is missed by nobody else."""
+        with self.conversation.lock:
+            self._over = True
+            tell_dropped(self._waiting)
+            self.conversation.lock.notify_all()
 
     def _serve(self, place: Workplace) -> None:
         """One slot, to its end."""
@@ -175,15 +196,27 @@ class Runner:
         """The next lease for a place; None: there will be none."""
         lock = self.conversation.lock
         with lock:
-            while not self._ends and self.conversation.error is None:
-                if self._waiting:
+            while not self._over and self.conversation.error is None and self.conversation.order != STOP:
+                while self._waiting:
                     lease = self._waiting.popleft()
-                    if not lease.lost.is_set():
+                    if lease.token and self._ends:
+                        lease.yield_()
+                    elif not lease.lost.is_set():
                         self._working[place] = lease
                         return lease
-                else:
-                    lock.wait(_LOOK_S)
+                lock.wait(_LOOK_S)
         return None
+
+
+def tell_dropped(leases: Iterable[Lease]) -> None:
+    """Says which tasks come to nothing: they have ended for the server, and nobody has begun them.
+
+    Args:
+        leases: that are left when a worker ends.
+    """
+    for lease in leases:
+        if not lease.token:
+            _log.warning("a task that was handed over once has not been begun: %s", lease.task.key)
 
 
 @contextmanager

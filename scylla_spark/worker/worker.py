@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.lease_messages import DRAIN
+from scylla_spark.core.lease_messages import DRAIN, STOP
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import shared_resources
@@ -28,7 +28,7 @@ from scylla_spark.worker.handlers import asked_for, resolved, source_of
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.processes import ChildPlace
 from scylla_spark.worker.report_json import item_text
-from scylla_spark.worker.slot_runner import Runner, Workplace
+from scylla_spark.worker.slot_runner import Runner, Workplace, tell_dropped
 from scylla_spark.worker.threads import HerePlace
 
 _LOOK_S: Final = 0.5
@@ -85,8 +85,11 @@ class Worker:
     ) -> Iterator[Lease]:
         """Leases one after the other, for ever; while one is worked on, all that are held are kept alive.
 
-        Leaving the loop reports what is left to report, and gives back what has not been worked on. Where an operator tells the
-        worker to drain, it ends when all that it has handed out is reported or lost; told to stop, it ends at its next turn.
+        Leaving the loop reports what is left to report, and gives back what has not been worked on. What is handed over once (a
+        lease of 0) cannot be given back, so hold one of it at a time; report it as any other, then there is room for the next.
+
+        Where an operator tells the worker to drain, it ends when all that it has handed out is reported or lost; told to stop, it
+        ends at its next turn.
 
         Args:
             n: how many to hold at once, those that wait here included; default: `slots`.
@@ -102,7 +105,7 @@ class Worker:
         given: list[Lease] = []
 
         def room() -> int:
-            given[:] = [lease for lease in given if not lease.reported and not lease.lost.is_set()]
+            given[:] = [lease for lease in given if lease.takes_room]
             return most - len(waiting) - len(given)
 
         conversation = self._conversation(handlers, room, waiting.extend)
@@ -116,6 +119,7 @@ class Worker:
             self._see_out(conversation, waiting, given)
         finally:
             conversation.stop(_FLUSH_S)
+            tell_dropped(waiting)
 
     def run(
         self,
@@ -208,18 +212,22 @@ class Worker:
             while conversation.order == DRAIN and conversation.error is None and not self._stop.is_set():
                 while waiting:
                     waiting.popleft().yield_()
-                if all(lease.reported or lease.lost.is_set() for lease in given):
+                if not any(lease.takes_room for lease in given):
                     break
                 conversation.lock.wait(_LOOK_S)
 
     def _next(self, conversation: Conversation, waiting: deque[Lease], idle_us: int | None) -> Lease | None:
         until = None if idle_us is None else boot_us() + idle_us
         with conversation.lock:
-            while not conversation.order:
+            while conversation.order != STOP:
                 while waiting:
                     lease = waiting.popleft()
-                    if not lease.lost.is_set():
+                    if lease.token and conversation.order:
+                        lease.yield_()
+                    elif not lease.lost.is_set():
                         return lease
+                if conversation.order:
+                    return None
                 if conversation.error is not None:
                     raise conversation.error
                 left = _LOOK_S if until is None else min((until - boot_us()) / 1e6, _LOOK_S)

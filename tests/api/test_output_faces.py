@@ -172,6 +172,33 @@ def test_a_file_that_the_owner_refuses_in_the_end_is_not_kept(client, site):
     assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
 
 
+def test_a_file_that_the_owner_refuses_replaces_nothing(client, site):
+    async def output(token, link):
+        return "outputs_full" if link is not None else {"key": list(KEY), "attempt": 2, "sizes": {"a.txt": 6}}
+
+    site.app.state.api.desks.output = output
+    answer = client.put(f"/v1/leases/{LEASE}/outputs/a.txt", content=b"longer than before")
+    assert kind(answer) == "/problems/conflict"
+    assert client.get(address(2, "a.txt")).content == b"second"
+
+
+@pytest.mark.parametrize(("headers", "most_pieces"), [({"Content-Length": "4000"}, 0), ({}, 2)])
+def test_a_file_of_which_too_much_comes_is_not_read_to_its_end(client, site, headers, most_pieces):
+    read = []
+
+    async def pieces():
+        for _ in range(4):
+            read.append(1)
+            yield bytes(1_000)
+
+    told = {"key": list(KEY), "attempt": 2, "sizes": {"other": site.settings.outputs.max_bytes - 1_500}}
+    answer, links = uploaded(client, site, pieces(), "a.txt", told, Expect="100-continue", **headers)
+    assert (kind(answer), answer.json()["reason"], links) == ("/problems/invalid", "too_large", [])
+    assert "1500 are left" in answer.json()["detail"]
+    assert len(read) <= most_pieces
+    assert client.get(address(2, "a.txt")).content == b"second"
+
+
 def test_a_file_whose_lease_ended_while_it_came_replaces_nothing(client, site):
     told = [{"key": list(KEY), "attempt": 2, "sizes": {"a.txt": 6}}, "lease_lost"]
 

@@ -94,16 +94,17 @@ class SyncScript(Script):
         tasks: how many there are.
         beat_ms: how often leases ask for a call.
         broken: so many calls are not answered, from the second on.
+        once: tasks end with being handed over: a lease has no token.
     """
 
-    def __init__(self, tasks: int, beat_ms: int = 3_000, broken: int = 0) -> None:
+    def __init__(self, tasks: int, beat_ms: int = 3_000, broken: int = 0, *, once: bool = False) -> None:
         super().__init__()
         self.results: list[Any] = []
         self.broken: list[Any] = []
         self.calls = 0
         self.waits = self.left = self.replaced = False
         self.ordered = ""
-        self._tasks, self._given, self._beat_ms = tasks, 0, beat_ms
+        self._tasks, self._given, self._beat_ms, self._once = tasks, 0, beat_ms, once
         self._break, self._newest = broken, 0
         self._changed = threading.Condition()
 
@@ -148,9 +149,9 @@ class SyncScript(Script):
             return 409, {"type": "/problems/superseded", "title": "t", "detail": "d"}
         leases = []
         while self._may_lease(body) and len(leases) < body["want"][0]["max"]:
-            leases.append(lease_view(self._given, payload={"n": self._given}, beat_ms=self._beat_ms))
+            leases.append(self.view(self._given))
             self._given += 1
-        accepted = [{"lease": one["lease"], "status": "ok"} for one in body["results"] + body["progress"]]
+        accepted = [{"lease": one["lease"], "status": "ok"} for one in body["results"] + body.get("progress", [])]
         return 200, {
             "seq": body["seq"],
             "accepted": accepted,
@@ -159,6 +160,16 @@ class SyncScript(Script):
             "commands": [{"type": self.ordered, "lease": None, "grace_ms": None}] if self.ordered else [],
             "queues": [],
         }
+
+    def view(self, number: int) -> dict[str, Any]:
+        """The lease of that number, from 0."""
+        lease = lease_view(number, payload={"n": number}, beat_ms=self._beat_ms)
+        return lease | {"lease": ""} if self._once else lease
+
+    @property
+    def given(self) -> int:
+        """How many tasks are given out."""
+        return self._given
 
     def _may_lease(self, body: Any) -> bool:
         return not self.ordered and self._given < self._tasks and bool(body["want"]) and body["want"][0]["max"] > 0

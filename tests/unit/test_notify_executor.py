@@ -9,18 +9,20 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.client import InvalidURL
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.config.notify import Notify
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.notice_proof import is_proven, notice_key, proof_of
-from scylla_spark.core.task import Invocation, Outcome
+from scylla_spark.core.task import Failure, Invocation, Outcome
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors.notify import address
+from scylla_spark.executors.notify import address, delivery
 from scylla_spark.executors.notify.delivery import Delivered, deliver, judged
 from scylla_spark.executors.notify.executor import RETRY, NotifyExecutor
 from scylla_spark.executors.notify.post import MAX_ANSWER_BYTES, Answer, target_of
@@ -248,7 +250,7 @@ def test_apprise_sends_to_what_its_url_says() -> None:
     "text",
     [
         "127.0.0.1", "10.0.0.1", "192.168.1.1", "172.16.0.1", "::1", "fc00::1", "100.64.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1",
-        "2002:7f00:1::",
+        "2002:7f00:1::", "fec0::2", "::a00:1", "64:ff9b:1::a00:1", "::ffff:0:7f00:1",
     ],
 )  # fmt: skip
 def test_private_addresses_are_refused_unless_they_are_allowed(text: str) -> None:
@@ -260,14 +262,15 @@ def test_private_addresses_are_refused_unless_they_are_allowed(text: str) -> Non
     "text",
     [
         "169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "0.0.0.0", "::", "224.0.0.1", "ff02::1",
-        "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::",
+        "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::", "fd20:ce::254", "fd00:42::42", "::a9fe:a9fe",
+        "64:ff9b:1::a9fe:a9fe", "::ffff:0:a9fe:a9fe", "64:ff9b::6464:64c8",
     ],
 )  # fmt: skip
 def test_link_local_addresses_and_metadata_services_are_refused_always(text: str) -> None:
     assert not address.is_allowed(ip_address(text), private=True)
 
 
-@pytest.mark.parametrize("text", ["93.184.215.14", "2606:2800:21f::1", "64:ff9b::808:808"])
+@pytest.mark.parametrize("text", ["93.184.215.14", "2606:2800:21f::1", "64:ff9b::808:808", "64:ff9b:1::808:808"])
 def test_public_addresses_are_allowed(text: str) -> None:
     assert address.is_allowed(ip_address(text), private=False)
 
@@ -302,11 +305,40 @@ def test_a_host_is_resolved_once_and_refused_if_one_of_its_addresses_is_private(
     ]
 
 
-@pytest.mark.parametrize("url", ["ftp://x/", "https://", "https://user:secret@x/", "https://x:99999/", "http://[::1/"])
+UNPRINTABLE = [
+    "https://x/secret ",
+    "https://x/a b/secret",
+    "https://x/secret\n",
+    "https://x/\tsecret",
+    "https://x/ключ/secret",
+]
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x/", "https://", "https://user:secret@x/", "https://x:99999/", "http://[::1/", *UNPRINTABLE]
+)
 def test_a_url_that_is_not_usable_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
         target_of(url)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", UNPRINTABLE)
+def test_settings_with_a_url_that_no_request_can_have_are_refused_and_do_not_repeat_it(url: str) -> None:
+    with pytest.raises(ValidationError, match="blanks") as refused:
+        notify(url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("error", [InvalidURL("/secret "), UnicodeError("/ключ/secret")])
+def test_what_python_says_of_a_url_is_not_repeated(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(*_: object, **__: object) -> Answer:
+        raise error
+
+    monkeypatch.setattr(delivery, "post", refuse)
+    failure = deliver(MESSAGE, notify("https://x.example/secret")).failure
+    assert failure is not None
+    assert (failure.kind, "secret" in failure.message) == ("channel_refused", False)
 
 
 # -- the executor -------------------------------------------------------------------------------------------------------
@@ -377,6 +409,23 @@ def test_one_that_fails_gives_back_those_behind_it(sink: Sink) -> None:
         assert holds(lambda: len(sink.outcomes) == 4)
         assert sink.outcomes[4].outcome == "succeeded"
         executor.stop(drain_s=1)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "asked_ms", "least_ms", "most_ms"),
+    [(1, 0, 2_500, 5_000), (1, 7_000, 7_000, 7_000), (109, 1_000, 900_000, 1_800_000), (109, 3_600_000, 3_600_000, 3_600_000)],
+)  # fmt: skip
+def test_a_receiver_that_asks_for_no_wait_does_not_use_up_the_attempts(
+    sink: Sink, attempt: int, asked_ms: int, least_ms: int, most_ms: int
+) -> None:
+    executor = NotifyExecutor(
+        Notify(), KEY, lambda _payload, _settings: Delivered(None, Failure("http_503", "no"), False, asked_ms)
+    )
+    executor.start(sink)
+    executor.submit([invocation(1, attempt=attempt)])
+    assert holds(lambda: sink.count == 1)
+    assert least_ms <= (sink.outcomes[1].wait_ms or 0) <= most_ms
+    executor.stop(drain_s=5)
 
 
 def test_what_is_killed_is_reported_once(sink: Sink, gate: Gate) -> None:

@@ -14,6 +14,7 @@ from scylla_spark.core.output import outputs_place
 from scylla_spark.core.task import Invocation
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import task_row
 from scylla_spark.executors.local.output_desk import HandedOutputs, OutputDesk
 from scylla_spark.io.host.output_files import OutputFiles
@@ -72,6 +73,27 @@ def test_a_child_is_believed_about_its_own_calls_alone(children, tmp_path):
     with pytest.raises(ArgumentError, match="The attempt is over"):
         attacker.outputs.write("report.csv", "evil", None)
     assert victim.wrote(tmp_path, "report.csv", 4) == b"good"
+
+
+class EndsMeanwhile(AttemptOutputs):
+    """Its call ends while a file is copied."""
+
+    desk: OutputDesk
+
+    def write(self, name, source, media_type, over=lambda: False):
+        self.desk.end([1])
+        return super().write(name, source, media_type, over)
+
+
+def test_a_file_that_is_copied_while_its_call_ends_replaces_nothing(desk, children, tmp_path):
+    child = children[0]
+    child.outputs.write("report.csv", "good", None)
+    outputs = EndsMeanwhile(desk._terms, task_row(child.call))
+    outputs.desk = desk
+    desk._running[child.call.id] = outputs
+    with pytest.raises(ArgumentError, match="The attempt is over"):
+        child.outputs.write("report.csv", "longer", None)
+    assert child.wrote(tmp_path, "report.csv", 4) == b"good"
 
 
 def test_no_descriptor_that_a_child_sends_stays_open(children, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,42 @@ def test_a_thread_that_outlives_its_handler_replaces_nothing(outputs, tmp_path):
         notes.output("report.txt", b"second, longer", None)
     assert len(told) == 1
     assert list(stored(tmp_path).values()) == [b"first"]
+
+
+def test_what_is_written_while_its_handler_ends_replaces_nothing(outputs, tmp_path):
+    told = []
+    notes = CallNotes(1, ROW, told.append, outputs=outputs)
+    notes.output("report.txt", b"first", None)
+    with pytest.raises(ArgumentError, match="The attempt is over"):
+        notes.output("report.txt", Ending(b"second, longer", notes), None)
+    assert len(told) == 1
+    assert list(stored(tmp_path).values()) == [b"first"]
+
+
+class Ending(BytesIO):
+    """A content during whose reading the call ends."""
+
+    def __init__(self, content, notes):
+        super().__init__(content)
+        self._notes = notes
+
+    def read(self, size=-1):
+        self._notes.end()
+        return super().read(size)
+
+
+def test_a_draft_replaces_nothing_until_it_is_kept_and_one_that_was_left_goes_with_its_hour(outputs, tmp_path):
+    outputs.write("a", b"first", None)
+    files, place = OutputFiles(tmp_path), outputs_place(KEY, 2, 8)
+    drafts = [files.draft(place, content, 9) for content in (b"second", b"third", b"left")]
+    files.drop(drafts[0])
+    assert (tmp_path / place / "a").read_bytes() == b"first"
+    files.keep(drafts[1], "a")
+    files.drop(drafts[1])
+    assert sorted(stored(tmp_path).values()) == [b"left", b"third"]
+    for hour in files.hours():
+        files.remove_hour(*hour)
+    assert stored(tmp_path) == {}
 
 
 def test_a_file_that_was_changed_or_is_gone_or_is_a_link_is_not_read(outputs, tmp_path):

@@ -93,7 +93,7 @@ SECRET = "hunter2-S3cr3t-0123456789abcdefghijklmnopqrstuv"
     [
         ("x" * 155 + " " + SECRET, "x" * 155 + " ***"),
         ("a two  blanks\nsecret", "a ***"),
-        ("a two blanks\n\nsecret", "a ***"),
+        ("a two blanks\n\nsecret", "a *** ***"),
         ("a\x1bb " + "padded\tout", "a b ***"),
         ("token =" + " " * 9 + SECRET[:20], "token = ***"),
         ("a " + " " * (MAX_SAID_NOTE_CHARS - 22) + SECRET, "a …"),

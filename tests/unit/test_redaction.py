@@ -28,6 +28,16 @@ REDACTION = Redaction(["s3cr3t-value", "abc"])
         ("pa\u017f\u017fword=hunter2", "pa\u017f\u017fword=***"),
         ("api_\u212aey=hunter2", "api_\u212aey=***"),
         ("it was s3cr3t-value, we know", "it was ***, we know"),
+        (r'{"password": "ab\"cdefgh", "x": 1}', '{"password": ***, "x": 1}'),
+        (r"password='ab\'cdefgh' and more", "password=*** and more"),
+        ("password='ab\\", "password=***"),
+        ("Authorization: token ghp_16C7, then", "Authorization: ***, then"),
+        ("Proxy-Authorization: Negotiate YIIabc", "Proxy-Authorization: ***"),
+        ('{"authorization": "token ghp_16C7", "x": 1}', '{"authorization": ***, "x": 1}'),
+        ("Cookie: theme=dark; sid=31d4\nnext: line", "Cookie: ***\nnext: line"),
+        ("Set-Coo\u212aie: theme=dark; sid=31d4", "Set-Coo\u212aie: ***"),
+        ('Cookie: "dark"; sid=31d4', "Cookie: ***"),
+        ('{"cookie": "theme=dark; sid=31d4", "x": 1}', '{"cookie": ***, "x": 1}'),
     ],
 )
 def test_a_secret_does_not_pass(written, kept):
@@ -39,6 +49,32 @@ def test_a_secret_does_not_pass(written, kept):
 )
 def test_what_is_no_secret_passes_as_it_is(text):
     assert REDACTION.text(text) == text
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\nAASCBKcwggSj\r\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    "values", [["q7Zk-plain-value-91\n"], ["q7Zk-plain-value-91\n", KEY], ["\t q7Zk-plain-value-91 \r\n"]]
+)
+def test_a_value_with_blanks_around_it_is_known_without_them(values):
+    redaction = Redaction(values)
+    assert redaction.text("login with q7Zk-plain-value-91.") == "login with ***."
+    assert redaction.line("login with q7Zk-plain-value-91.", is_cut=False) == "login with ***."
+
+
+def test_each_line_of_a_value_of_several_is_known_but_not_what_stands_around_every_key():
+    redaction = Redaction([KEY, "first-1\nab\nsecond-2"])
+    for line in KEY.splitlines()[1:3]:
+        assert redaction.text(f"> {line} <") == "> *** <"
+        assert redaction.line(f"> {line} <", is_cut=False) == "> *** <"
+    assert redaction.text("ab, second-2") == "ab, ***", "too short to be looked for"
+    assert redaction.text("-----END PRIVATE KEY-----") == "-----END PRIVATE KEY-----"
+    assert redaction.text(f"{KEY} it was") == "*** it was"
+
+
+def test_what_is_masked_to_its_end_still_says_that_it_was_cut():
+    assert REDACTION.text("Cookie: theme=dark; sid=31d […]", cut_mark=" […]") == "Cookie: *** […]"
 
 
 def test_fields_are_masked_by_their_names_at_any_depth_and_their_values_by_what_we_know():
@@ -54,7 +90,24 @@ def test_fields_are_masked_by_their_names_at_any_depth_and_their_values_by_what_
 
 
 @pytest.mark.parametrize(
-    "unit", ['password="', "token='", "://a:", "bearer ", "secret:", "a-key", "password = ", "://", "cookie: basic "]
+    "unit",
+    [
+        'password="',
+        "token='",
+        "://a:",
+        "bearer ",
+        "secret:",
+        "a-key",
+        "password = ",
+        "://",
+        "cookie: basic ",
+        'password="\\',
+        '"cookie":"a";',
+        '"cookie":"a" ',
+        "authorization: a ",
+        "authorization: ",
+        "cookie:\n",
+    ],
 )
 def test_no_line_takes_long_whatever_it_is_made_of(unit):
     text = (unit * 8192)[:8192]

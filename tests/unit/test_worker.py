@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.ledger import Ledger
 from scylla_spark.worker.refusal import refusal
 from scylla_spark.worker.run_lease import work
+from scylla_spark.worker.slot_runner import Runner
 from tests.support.http_script import Script, SyncScript, lease_view
 from tests.support.waiting import eventually
 
@@ -271,6 +273,76 @@ def test_what_is_handed_over_once_is_not_held(desk):
     assert (lease.recorded(0), desk.call()[1]["held"]["count"]) == (True, 0)
 
 
+def runner_of(server, *places):
+    """What works at those places."""
+    runner = Runner(places, threading.Event())
+    runner.conversation = Worker(server.url, "q", name="w")._conversation(None, runner.room, runner.arrived)
+    return runner
+
+
+def test_what_is_handed_over_once_takes_a_slot_until_its_work_has_returned():
+    with SyncScript(tasks=3, once=True) as server:
+        places = SlowPlace(), SlowPlace()
+        runner = runner_of(server, *places)
+        thread = threading.Thread(target=runner.run, args=(10,), daemon=True)
+        thread.start()
+        assert all(place.begun.wait(10) for place in places)
+        with runner.conversation.lock:
+            assert (runner.room(), server.given) == (0, 2)
+        places[0].may_end.set()
+        eventually(lambda: len(places[0].done) == 2, 10, "the slot that is free has taken the third")
+        runner._stop.set()
+        thread.join(0.2)
+        assert thread.is_alive(), "the grace of a stop is for these, too"
+        places[1].may_end.set()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert [len(place.done) for place in places] == [2, 1]
+
+
+def test_what_came_just_before_a_stop_and_cannot_be_given_back_is_begun():
+    place = Workplace()
+    with SyncScript(tasks=0) as server:
+        runner = runner_of(server, place)
+        runner.arrived([Lease(lease_view(n, payload={"n": n}) | {"lease": ""}, runner.conversation) for n in range(3)])
+        runner._stop.set()
+        runner.run(10)
+    assert place.done == [0, 1, 2]
+
+
+def test_a_loop_over_leases_holds_what_is_handed_over_once_until_it_is_reported():
+    with SyncScript(tasks=3, once=True) as server:
+        leases = Worker(server.url, "q", name="w").leases(1, idle="10s")
+        first = next(leases)
+        assert (first.takes_room, server.given) == (True, 1)
+        first.complete()
+        with next(leases) as second:
+            assert (first.takes_room, second.takes_room, server.given) == (False, True, 2)
+        assert next(leases).task.payload == {"n": 2}
+        leases.close()
+
+
+def test_a_loop_that_is_to_drain_hands_out_what_cannot_be_given_back():
+    with SyncScript(tasks=2, once=True) as server:
+        leases = Worker(server.url, "q", name="w").leases(2)
+        first = next(leases)
+        conversation = leases.gi_frame.f_locals["conversation"]
+        server.order("drain")
+        eventually(lambda: conversation.order, 10, "it is told")
+        first.complete()
+        (second,) = list_of(leases)
+    assert second.task.payload == {"n": 1}
+
+
+def list_of(leases):
+    """All of them, each worked on."""
+    seen = []
+    for lease in leases:
+        with lease:
+            seen.append(lease)
+    return seen
+
+
 # -- handlers --------------------------------------------------------------------------------------------------------------
 
 
@@ -439,6 +511,7 @@ class SlowPlace:
 
     def __init__(self):
         self.begun, self.may_end, self.closed = threading.Event(), threading.Event(), False
+        self.done = []
 
     def open(self):
         pass
@@ -447,6 +520,7 @@ class SlowPlace:
         self.begun.set()
         self.may_end.wait(20)
         if not self.closed:
+            self.done.append(lease)
             lease.complete()
 
     def close(self):
@@ -583,6 +657,26 @@ def test_a_line_that_breaks_in_an_unforeseen_way_is_a_call_that_nobody_answered(
     monkeypatch.setattr(Connection, "request", request)
     results, ended = worked(Workplace(), tasks=1)
     assert ([one["outcome"] for one in results], ended) == (["succeeded"], [])
+
+
+def test_who_refuses_a_file_before_it_has_come_is_heard(tmp_path):
+    (tmp_path / "large").write_bytes(bytes(20_000_000))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                body = b'{"detail": "too large"}'
+                connection.sendall(b"HTTP/1.1 422 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with open(tmp_path / "large", "rb") as file:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+            reply = Connection(site(url)).send_file("/x", file, "text/plain", 10)
+        thread.join(10)
+    assert (reply.status, reply.detail) == (422, "too large")
 
 
 def test_a_call_that_overtook_another_can_be_overtaken_itself():

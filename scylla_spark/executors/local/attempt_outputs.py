@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -27,14 +28,18 @@ _TYPES: Final = mimetypes.MimeTypes()  # those that Python knows; what a machine
 class WritesOutputs(Protocol):
     """What stores the files of one call."""
 
-    def write(self, name: str, source: Source, media_type: str | None) -> OutputLink:
-        """Stores a file; see `TaskContext.output`."""
+    def write(
+        self, name: str, source: Source, media_type: str | None, over: Callable[[], bool] = lambda: False
+    ) -> OutputLink:
+        """Stores a file, unless the call is over by then; see `TaskContext.output`."""
 
 
 class StoresFiles(Protocol):
     """What keeps files: a folder."""
 
-    def write(self, place: str, name: str, source: Source | BinaryIO, most: int) -> Stored:
+    def write(
+        self, place: str, name: str, source: Source | BinaryIO, most: int, over: Callable[[], bool] = lambda: False
+    ) -> Stored:
         """Writes a file whole; see `OutputFiles.write`."""
 
 
@@ -54,8 +59,10 @@ class AttemptOutputs:
         self._sizes: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def write(self, name: str, source: Source | BinaryIO, media_type: str | None) -> OutputLink:
-        """Stores a file; see `TaskContext.output`."""
+    def write(
+        self, name: str, source: Source | BinaryIO, media_type: str | None, over: Callable[[], bool] = lambda: False
+    ) -> OutputLink:
+        """Stores a file, unless the call is over by then; see `TaskContext.output`."""
         checked_output_name(name)
         told = checked_media_type(media_type, name)
         with self._lock:
@@ -64,7 +71,7 @@ class AttemptOutputs:
                     f"The attempt leaves more than {MAX_OUTPUTS} files behind.", hint="Pack them.", reason="too_large"
                 )
             left = self._terms.max_bytes - sum(size for other, size in self._sizes.items() if other != name)
-            stored = self._folder().write(self._place(), name, source, left)
+            stored = self._folder().write(self._place(), name, source, left, over)
             self._sizes[name] = stored.bytes
         return OutputLink(name, stored.bytes, stored.sha256, told)
 

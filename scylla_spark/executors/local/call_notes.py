@@ -21,6 +21,7 @@ from scylla_spark.executors.local.framing import pack
 from scylla_spark.executors.local.handler_call import clean
 from scylla_spark.executors.local.messages import EXTEND, FOLLOW_UP, NOTE, OUTPUT, TaskRow
 from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.io.host.output_files import attempt_over
 
 _LOOK_S: Final = 0.02
 _EVERY_US: Final = 200_000  # progress is told no more often
@@ -129,10 +130,9 @@ class CallNotes:
         """See `TaskContext.output`."""
         if self._outputs is None:
             raise ArgumentError("Outputs cannot be kept where this handler runs.", hint="docs/outputs.md says where.")
-        with self._lock:
-            if self._over:  # nobody would hear of the file, and it might replace one that is recorded
-                raise ArgumentError("The attempt is over.", hint="Leave files behind before the handler returns.")
-        link = self._outputs.write(name, data, media_type)
+        if self._over:
+            raise attempt_over()
+        link = self._outputs.write(name, data, media_type, lambda: self._over)
         with self._lock:
             if not self._over:
                 self.asked = True

@@ -136,6 +136,7 @@ def _own(settings: Settings, name: str, isolation: Isolation) -> OwnPool:
         min_children=0,
         max_children=dispatch.max_children,
         pass_environment=dispatch.pass_environment,
+        longest_s=dispatch.longest_run.total_seconds(),
         apart=apart,
         spans=settings.otel.enabled,
     )

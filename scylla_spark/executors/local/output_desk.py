@@ -26,7 +26,7 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import TaskRow, task_row
-from scylla_spark.io.host.output_files import Source, opened
+from scylla_spark.io.host.output_files import Source, attempt_over, opened
 
 _log = logging.getLogger(__name__)
 _MESSAGE_BYTES: Final = 4096
@@ -159,12 +159,12 @@ class _Way(threading.Thread):
             id_, name, media_type = json.loads(data)
             outputs = self._find(id_) if type(id_) is int else None
             if outputs is None:
-                return ["refused", "The attempt is over.", ""]
+                raise attempt_over()
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return ["refused", "It is no plain file.", ""]
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 file.seek(0)
-                return ["stored", *outputs.write(name, file, media_type)]
+                return ["stored", *outputs.write(name, file, media_type, lambda: self._find(id_) is not outputs)]
         except ArgumentError as error:
             return ["refused", error.message, error.hint]
         except OSError as error:
@@ -185,8 +185,10 @@ class HandedOutputs:
         self._descriptor = descriptor
         self._id = row.id
 
-    def write(self, name: str, source: Source, media_type: str | None) -> OutputLink:
-        """Stores a file; see `TaskContext.output`."""
+    def write(
+        self, name: str, source: Source, media_type: str | None, _over: Callable[[], bool] = lambda: False
+    ) -> OutputLink:
+        """Stores a file; see `TaskContext.output`. Outside it is known, too, whether the call is over."""
         message = json.dumps([self._id, checked_output_name(name), media_type]).encode()
         with opened(source) as content, tempfile.TemporaryFile() as copy:
             while chunk := content.read(1 << 20):

@@ -16,13 +16,28 @@ _NEVER: Final = tuple(
             "169.254.0.0/16",  # link-local, and where most clouds keep the credentials of a machine
             "fe80::/10",
             "fd00:ec2::/32",  # the same of AWS over IPv6
+            "fd20:ce::254/128",  # of Google
+            "fd00:42::42/128",  # of Scaleway
             "100.100.100.200/32",  # of Alibaba
             "192.0.0.192/32",  # of Oracle
             "168.63.129.16/32",  # of Azure, although it is a public address
         ),
     )
 )
-_NAT64: Final = ip_network("64:ff9b::/96")
+_CARRYING: Final = tuple(
+    map(
+        ip_network,
+        (
+            "64:ff9b::/96",  # translated by NAT64
+            "64:ff9b:1::/48",  # the same within one network
+            "::ffff:0:0:0/96",  # translated by SIIT
+            "::/96",  # IPv4-compatible
+        ),
+    )
+)
+"""Networks whose addresses carry one of IPv4 in their last 32 bits, besides those that Python knows."""
+_OF_IPV6: Final = (IPv6Address("::"), IPv6Address("::1"))
+_SHARED: Final = ip_network("100.64.0.0/10")
 _LOW_32: Final = 2**32 - 1
 
 
@@ -81,17 +96,19 @@ def is_allowed(address: _Address, *, private: bool) -> bool:
     address = _meant(address)
     if address.is_multicast or address.is_unspecified or any(address in network for network in _NEVER):
         return False
-    return address.is_global or (private and (address.is_private or address.is_loopback or _is_shared(address)))
+    is_private = address.is_private or address.is_loopback or address in _SHARED or _is_site_local(address)
+    return private if is_private else address.is_global
 
 
 def _meant(address: _Address) -> _Address:
     if isinstance(address, IPv4Address):
         return address
     inner = address.ipv4_mapped or address.sixtofour
-    if inner is None and address in _NAT64:
+    if inner is None and address not in _OF_IPV6 and any(address in network for network in _CARRYING):
         inner = IPv4Address(int(address) & _LOW_32)
     return inner if inner is not None else address
 
 
-def _is_shared(address: _Address) -> bool:
-    return address in ip_network("100.64.0.0/10")
+def _is_site_local(address: _Address) -> bool:
+    """Whether it is of fec0::/10, which was for private networks before fc00::/7 was; Python takes it for a public one."""
+    return isinstance(address, IPv6Address) and address.is_site_local

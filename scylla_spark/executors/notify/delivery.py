@@ -6,7 +6,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import now_us, to_us
@@ -60,6 +60,8 @@ def deliver(payload: Any, settings: Notify, total_s: float = TOTAL_S) -> Deliver
         return _by_webhook(payload, channel, settings, total_s)
     except (AddressRefusedError, ConfigError) as error:
         return _never("channel_refused", f"{error.message} {error.hint or ''}".strip())
+    except (InvalidURL, UnicodeError) as error:  # whose text is the URL
+        return _never("channel_refused", f"The url of this channel cannot be sent to: {type(error).__name__}.")
     except TimeoutError:
         return _again("timed_out", f"The receiver had not answered after {total_s:g} s.")
     except (OSError, HTTPException) as error:

@@ -13,6 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from scylla_spark.config.notify import URL_RULE, is_sendable
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.notify.address import Place, places
 
@@ -54,8 +55,11 @@ def target_of(url: str) -> Target:
     """Reads the URL of a webhook.
 
     Raises:
-        ConfigError: it is none of http or https, or holds a user; the message does not repeat it, since it may be secret.
+        ConfigError: it is none of http or https, or holds a user, or what no request can hold; the message does not repeat it,
+            since it may be secret.
     """
+    if not is_sendable(url):
+        raise ConfigError("The url of a webhook is not usable.", hint=f"It {URL_RULE}.")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

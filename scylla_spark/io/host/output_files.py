@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
@@ -42,6 +42,18 @@ class Stored(NamedTuple):
     sha256: str
 
 
+class Draft(NamedTuple):
+    """A file that was written under a name that nobody reads; it is to be kept or dropped.
+
+    Attributes:
+        path: where it lies. Who is killed meanwhile leaves it there, and it is purged with the files of its task.
+        stored: its size and digest.
+    """
+
+    path: Path
+    stored: Stored
+
+
 class OutputFiles:
     """The files below a folder, which is made when the first is written.
 
@@ -52,7 +64,9 @@ class OutputFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def write(self, place: str, name: str, source: Source | BinaryIO, most: int) -> Stored:
+    def write(
+        self, place: str, name: str, source: Source | BinaryIO, most: int, over: Callable[[], bool] = lambda: False
+    ) -> Stored:
         """Writes a file whole, or not at all; one of that name is replaced.
 
         Args:
@@ -60,29 +74,58 @@ class OutputFiles:
             name: of the file, checked.
             source: its content.
             most: bytes that it may have.
+            over: whether its attempt is over; asked when all is written, just before another file would be replaced.
 
         Raises:
-            ArgumentError: it has more, or is no content.
+            ArgumentError: it has more, or is no content, or the attempt is over.
             OSError: it cannot be stored, or its source cannot be read.
+        """
+        draft = self.draft(place, source, most)
+        try:
+            if over():
+                raise attempt_over()
+            self.keep(draft, name)
+        except BaseException:
+            self.drop(draft)
+            raise
+        return draft.stored
+
+    def draft(self, place: str, source: Source | BinaryIO, most: int) -> Draft:
+        """Writes a file whole, or not at all, and replaces none; errors as of `write`.
+
+        Args:
+            place: of the attempt.
+            source: its content.
+            most: bytes that it may have.
         """
         with opened(source) as content:
             folder = self.root / place
             folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             scratch = folder / f".{os.getpid()}-{os.urandom(8).hex()}"
             try:
-                stored = _copied(content, scratch, most)
-                os.replace(scratch, folder / name)
-                _sync_folder(folder)
+                return Draft(scratch, _copied(content, scratch, most))
             except BaseException:
                 with suppress(FileNotFoundError):
                     scratch.unlink()
                 raise
-        return stored
 
-    def remove(self, place: str, name: str) -> None:
-        """Deletes a file that nobody was told of; what cannot be deleted goes with its task."""
+    def keep(self, draft: Draft, name: str) -> None:
+        """Gives a draft its name; a file that has it is replaced.
+
+        Args:
+            draft: of this folder, neither kept nor dropped.
+            name: of the file, checked.
+
+        Raises:
+            OSError: it cannot have it.
+        """
+        os.replace(draft.path, draft.path.with_name(name))
+        _sync_folder(draft.path.parent)
+
+    def drop(self, draft: Draft) -> None:
+        """Deletes a draft, unless it was kept; what cannot be deleted goes with its task."""
         with suppress(OSError):
-            (self.root / place / name).unlink()
+            draft.path.unlink()
 
     def identity(self) -> str:
         """What tells this folder from one of the same path on another machine; it is given to it when it is first asked for.
@@ -174,6 +217,11 @@ def opened(source: Source | BinaryIO) -> Iterator[BinaryIO]:
     else:
         kind = type(source).__name__
         raise ArgumentError(f"A {kind} is no content of a file.", hint="Pass bytes, a text, or a pathlib.Path.")
+
+
+def attempt_over() -> ArgumentError:
+    """The error of a file that comes when nobody would hear of it any more, and which might replace one that is recorded."""
+    return ArgumentError("The attempt is over.", hint="Leave files behind before the handler returns.")
 
 
 def too_much(most: int) -> ArgumentError:

@@ -19,9 +19,10 @@ from scylla_spark.core.output import (
     is_media_type,
     outputs_place,
 )
-from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.io.host.output_files import OutputFiles, too_much
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, router
+from scylla_spark.services.api.http.limits import drained
 from scylla_spark.services.api.leases.views import Token, not_held
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.views import OutputView, output_view
@@ -49,19 +50,20 @@ async def store(
     """Store a file that the attempt leaves behind; the same name again replaces it. It stays however the lease ends; 409: that is over."""
     plain, told = checked_output_name(unquote(name)), content_type.partition(";")[0].strip()
     media_type = told if is_media_type(told) else UNKNOWN_TYPE
-    await _room(api, lease, plain)
+    room = await _room(api, lease, plain)
     files = OutputFiles(api.settings.outputs_path)
+    if _told_bytes(request) > room.left:
+        raise await _refused(request, room.left)
     with await api.slowly(files.scratch) as scratch:
-        await _received(api, request, scratch)
+        await _received(api, request, scratch, room.left)
         room = await _room(api, lease, plain)  # the body may have taken long
-        stored = await api.slowly(lambda: files.write(room.place, plain, scratch, room.left))
-    link = OutputLink(plain, stored.bytes, stored.sha256, media_type)
+        draft = await api.slowly(lambda: files.draft(room.place, scratch, room.left))
+    link = OutputLink(plain, *draft.stored, media_type)
     try:
         await _held(api, lease, link)
-    except _FullError:
-        if room.fresh:
-            await api.slowly(lambda: files.remove(room.place, plain))
-        raise
+        await api.slowly(lambda: files.keep(draft, plain))
+    finally:
+        files.drop(draft)  # unless it has its name by now
     return answer(output_view(link))
 
 
@@ -71,16 +73,10 @@ class _Room(NamedTuple):
     Attributes:
         place: of the attempt.
         left: bytes that it may have.
-        fresh: there is none of that name.
     """
 
     place: str
     left: int
-    fresh: bool
-
-
-class _FullError(Problem):
-    """The owner has refused a link, since the attempt leaves enough behind with others that came at the same time."""
 
 
 async def _room(api: Api, lease: str, name: str) -> _Room:
@@ -91,19 +87,41 @@ async def _room(api: Api, lease: str, name: str) -> _Room:
     """
     held = await _held(api, lease, None)
     sizes: dict[str, int] = dict(held["sizes"])
-    fresh = sizes.pop(name, None) is None
+    sizes.pop(name, None)
     if len(sizes) >= MAX_OUTPUTS:
         raise Problem(problems.CONFLICT, f"The attempt leaves {MAX_OUTPUTS} files behind already.", hint="Pack them.")
     place = outputs_place(TaskKey(*held["key"]), held["attempt"], api.scheduler.connection.rules.partitions)
-    return _Room(place, api.settings.outputs.max_bytes - sum(sizes.values()), fresh)
+    return _Room(place, api.settings.outputs.max_bytes - sum(sizes.values()))
 
 
-async def _received(api: Api, request: Request, scratch: BinaryIO) -> None:
-    """Writes the body of a request, which is bounded, to a file."""
+def _told_bytes(request: Request) -> int:
+    """How many bytes the body has, as its header says; 0: it does not."""
+    told = request.headers.get("Content-Length", "")
+    return int(told[:20]) if told.isdecimal() else 0
+
+
+async def _received(api: Api, request: Request, scratch: BinaryIO, left: int) -> None:
+    """Writes the body of a request to a file.
+
+    Raises:
+        Problem: it has more bytes than are left.
+    """
+    size = 0
     async for chunk in request.stream():
+        size += len(chunk)
+        if size > left:
+            raise await _refused(request, left)
         if chunk:
             await api.slowly(partial(scratch.write, chunk))
     await api.slowly(partial(scratch.seek, 0))
+
+
+async def _refused(request: Request, left: int) -> Problem:
+    """What is told of a body that is too large, and not read."""
+    error = too_much(left)
+    await drained(request.receive, request.scope)
+    more = {"reason": error.fields["reason"]}
+    return Problem(problems.INVALID, error.message, hint=error.hint, headers={"Connection": "close"}, **more)
 
 
 async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]:
@@ -116,7 +134,7 @@ async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]
     if isinstance(told, dict):
         return told
     if told == OUTPUTS_FULL:
-        raise _FullError(
+        raise Problem(
             problems.CONFLICT,
             "The attempt leaves too many files or bytes behind.",
             hint="Raise outputs.max_bytes, or pack them.",

@@ -1,0 +1,114 @@
+"""The workers of `examples/` against a server of a few lines: how many tasks they take, and what they do about refused results."""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_script import SyncScript, lease_view
+from tests.support.missing_package import absent
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+FOLDER = Path(__file__).parents[2] / "examples"
+
+
+def needs(program):
+    """Where a program is that CI installs."""
+    found = shutil.which(program)
+    if found is None:
+        absent(f"{program} is not installed here")
+    return found
+
+
+@pytest.fixture(scope="module")
+def in_go(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("worker")
+    command = [needs("go"), "build", "-o", str(folder / "worker"), str(FOLDER / "worker.go")]
+    subprocess.run(command, check=True, cwd=folder, env=os.environ | {"GOTOOLCHAIN": "local"}, timeout=120)
+    return [str(folder / "worker")]
+
+
+@pytest.fixture(params=["node", "go"])
+def start(request):
+    """Starts an example with two slots; whatever becomes of the test, it ends."""
+    command = request.getfixturevalue("in_go") if request.param == "go" else [needs("node"), str(FOLDER / "worker.mjs")]
+    started = []
+
+    def begin(server):
+        started.append(subprocess.Popen([*command, server.url, "q", "2"], stdin=subprocess.DEVNULL))
+        return started[0]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait(10)
+
+
+class Picky(SyncScript):
+    """Gives out tasks that take so many milliseconds; refuses calls that say a task has succeeded that it does not like."""
+
+    def __init__(self, *ms, dislikes=None, once=False):
+        super().__init__(len(ms), once=once)
+        self._ms, self._dislikes = ms, dislikes
+
+    def view(self, number):
+        view = super().view(number)
+        return view | {"task": view["task"] | {"payload": {"n": number, "ms": self._ms[number]}}}
+
+    def _sync(self, body):
+        if {"doubled": self._dislikes} in [one.get("result") for one in body["results"]]:
+            return 422, {"type": "/problems/invalid", "title": "t", "detail": "the result is too large"}
+        return super()._sync(body)
+
+
+def test_a_worker_takes_no_more_of_what_is_handed_over_once_than_it_has_slots(start):
+    with Picky(400, 800, 1_000, 60_000, once=True) as server:
+        process = start(server)
+        eventually(lambda: server.given == 2, 20, "both slots are taken")
+        calls = server.calls
+        eventually(lambda: server.calls > calls or server.waits, 20, "there is another call")
+        assert server.given == 2
+        eventually(lambda: server.given == 3, 20, "one has ended")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, "what runs has its grace"
+    assert server.left
+
+
+def test_a_result_that_the_server_refuses_fails_alone(start):
+    with Picky(0, 0, 0, dislikes=2) as server:
+        process = start(server)
+        eventually(lambda: len(server.results) == 3, 20, "all are reported")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    ends = {one["lease"]: (one["outcome"], one.get("error", {}).get("code")) for one in server.results}
+    assert [ends[lease_view(number)["lease"]] for number in range(3)] == [
+        ("succeeded", None), ("failed", "report_refused"), ("succeeded", None),
+    ]  # fmt: skip
+
+
+class Crossing(Picky):
+    """Gives out the second task to the call that waits, in the moment in which another one overtakes it."""
+
+    def __init__(self, *ms):
+        super().__init__(*ms)
+        self._tasks = 1
+
+    def _sync(self, body):
+        status, told = super()._sync(body)
+        if status == 409 and self._given == 1:
+            self._given = 2
+            return 200, {"accepted": [], "lost": [], "commands": [], "leases": [self.view(1)]}
+        return status, told
+
+
+def test_what_comes_with_a_call_that_was_overtaken_is_not_lost(start):
+    with Crossing(300, 0) as server:
+        process = start(server)
+        eventually(lambda: len(server.results) == 2, 10, "both are reported")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert {one["lease"] for one in server.results} == {lease_view(number)["lease"] for number in range(2)}

@@ -1,4 +1,4 @@
-// A worker with nothing but the standard library of Go, 1.21 or newer:  go run worker.go http://127.0.0.1:8080 gpu 4
+// A worker with nothing but the standard library of Go:  go run worker.go http://127.0.0.1:8080 gpu 4
 // One conversation: each call keeps all leases alive, brings results, and waits for work. SIGTERM and Ctrl-C stop it gracefully.
 package main
 
@@ -8,7 +8,7 @@ type object = map[string]any; const once = 1 << 30 // the beat of what has ended
 type lease struct { Lease string; Beat int `json:"beat_every_ms"`; Task struct { Payload struct{ N, Ms int } } }
 type answer struct { Accepted []struct{ Lease, Status string }; Leases []lease; Lost []string; Commands []struct{ Type string }; seq, code int; problem string }
 type holding struct { beat int; stop context.CancelFunc }; type end struct { key string; result object }
-
+func less(a, b int) int { if a < b { return a }; return b }
 func handle(ctx context.Context, one lease) (any, error) { // your work; ctx ends when the task is cancelled, or the lease lost
 	select {
 	case <-time.After(time.Duration(one.Task.Payload.Ms) * time.Millisecond): return object{"doubled": 2 * one.Task.Payload.N}, nil
@@ -22,7 +22,7 @@ func work(ctx context.Context, one lease) object {
 }
 func failed(token, code, why string) object { return object{"lease": token, "outcome": "failed", "error": object{"code": code, "description": why}} }
 func post(url string, seq int, body []byte) *answer { // until it is answered: the same seq gets the same answer
-	for pause := 100; ; pause = min(2*pause, 2000) {
+	for pause := 100; ; pause = less(2*pause, 2000) {
 		request, _ := http.NewRequest("POST", url, bytes.NewReader(body))
 		request.Header.Set("Content-Type", "application/json") // and Authorization: Bearer …, where tokens are asked for
 		if reply, err := http.DefaultClient.Do(request); err == nil {
@@ -45,12 +45,12 @@ func main() {
 		for len(done) > 0 { keep(<-done) }; singly = singly && len(ended) > 0
 		results, kept, sum, wait, free := []object{}, []string{}, uint64(0), 20_000, 0
 		for token, one := range held {
-			if wait = min(wait, one.beat); one.beat == once { continue }
+			if wait = less(wait, one.beat); one.beat == once { continue }
 			if result := ended[token]; result != nil && (len(results) == 0 || !singly) { results = append(results, result); continue }
 			number, _ := strconv.ParseUint(token[len(token)-8:], 16, 64)
 			kept, sum = append(kept, token), sum^number
 		}
-		if deadline.IsZero() { free = max(0, slots-len(held)+len(ended)) } else { wait = min(wait, int(time.Until(deadline)/time.Millisecond)+1) }
+		if deadline.IsZero() { free = -less(0, len(held)-len(ended)-slots) } else { wait = less(wait, int(time.Until(deadline)/time.Millisecond)+1) }
 		mine := object{"count": len(kept), "digest": fmt.Sprintf("%08x", sum)}
 		if listing { mine = object{"count": len(kept), "leases": kept} }
 		body, _ := json.Marshal(object{"seq": seq, "session": session, "wait_ms": wait, "held": mine, "results": results, "want": []object{{"queue": queue, "max": free}}})

@@ -113,7 +113,7 @@ class Handed(NamedTuple):
     """Which versions of a watched table were handed over to runs.
 
     Attributes:
-        table_id: which table.
+        table_id: which table; empty: whichever is found, since there was none when counting began.
         version: all up to this one …
         at_us: … the last time then; 0: none was.
         parts: of a table whose partitions fire for themselves: partition → the same of it, where that is more.
@@ -128,6 +128,10 @@ class Handed(NamedTuple):
     def of(cls, found: Sequence[Any]) -> Handed:
         """From a list of its fields."""
         return cls(found[0], found[1], found[2], {part: (one[0], one[1]) for part, one in found[3].items()})
+
+    def is_of(self, *table_ids: str) -> bool:
+        """Whether these are versions of one of some tables."""
+        return not self.table_id or self.table_id in table_ids
 
     def of_part(self, part: str) -> tuple[int, int]:
         """The last version of a partition that was handed over, and when."""

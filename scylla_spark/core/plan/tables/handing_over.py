@@ -59,7 +59,7 @@ def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
         claim: what a job says of the versions.
     """
     handed = entry.tables.get(leaf)
-    if handed is None or handed.table_id != claim["table_id"]:
+    if handed is None or not handed.is_of(claim["table_id"]):
         return False
     stands: int = handed.of_part(claim["partition"] or "")[0]
     return bool(claim["from_version"] <= stands < claim["to_version"])

@@ -115,8 +115,7 @@ class TableWatch:
             now: microseconds since the epoch.
         """
         entry = self._entry(place)
-        handed = entry.tables.get(place.leaf) if entry is not None else None
-        if entry is None or handed is None or (handed.table_id, handed.of_part(growth.part)[0]) != growth[:2]:
+        if entry is None or not self._goes_on(entry, place.leaf, growth):
             return
         leaf = leaves(entry.schedule.trigger)[place.leaf]
         if isinstance(leaf, OnAbsence):
@@ -124,6 +123,15 @@ class TableWatch:
             self._journal.note(*moved(entry, place.leaf, growth.values(leaf.of), now))
             return
         self._watching.grew(entry, place.leaf, growth.latch(leaf), now)
+
+    def _goes_on(self, entry: Entry, leaf: int, growth: Growth) -> bool:
+        """Whether what has come begins where a leaf stands; one that began before its table was there knows from here on which it is."""
+        handed = entry.tables.get(leaf)
+        if handed is None or not handed.is_of(growth.table_id) or handed.of_part(growth.part)[0] != growth.from_version:
+            return False
+        if not handed.table_id:
+            self._journal.note("table", entry.name, leaf, handed._replace(table_id=growth.table_id))
+        return True
 
     def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | None, now: int) -> None:
         """A table cannot be watched as it was; it is told of once, until something else is wrong.

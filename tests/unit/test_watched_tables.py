@@ -82,3 +82,80 @@ def test_a_table_that_was_missing_and_is_another_after_its_first_versions_were_s
     plan.looks(20)
     assert plan.spans() == [(-1, 0)]
     assert stands(plan) == ("U", 0)
+
+
+# -- a table that is replaced in place -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per", ["", "p"])
+@pytest.mark.parametrize("again", [False, True], ids=["the same planner", "another planner after each commit"])
+def test_a_table_that_is_replaced_in_place_goes_on_with_ranges_that_touch(plan, log, again, per):
+    log.commit(0, "a", table_id="T")
+    plan.put("s", watching(log, **({"per": per} if per else {})), overlap="allow_all")
+    plan.looks()
+    for version, table_id in enumerate(["", "U", "", "V", "W", ""], start=1):
+        log.commit(version, "a", table_id=table_id)
+        plan.looks(3)
+        if again:
+            plan.another_planner()
+    plan.looks(10)
+    assert plan.spans() == [(version, version + 1) for version in range(6)]
+    assert plan.troubles() == []
+    assert per or stands(plan) == ("W", 6)
+
+
+def test_a_job_that_waits_takes_the_commit_that_replaces_its_table_in_place_with_it(plan, log):
+    log.commit(0, "a", table_id="T")
+    plan.put("s", watching(log), overlap="allow_all", constraints=[{"kind": "delay", "delay": "20s"}])
+    plan.looks()
+    for version, table_id in enumerate(["", "U", ""], start=1):
+        log.commit(version, "a", table_id=table_id)
+        plan.looks(2)
+        plan.another_planner()
+    plan.looks(20)
+    log.commit(4, "a")
+    plan.looks(25)
+    assert plan.spans() == [(0, 3), (3, 4)]
+    assert (plan.troubles(), stands(plan)) == ([], ("U", 4))
+
+
+def test_where_the_log_begins_with_a_checkpoint_of_before_the_table_is_the_same(plan, log):
+    log.commit(0, "a", table_id="T")
+    plan.put("s", watching(log), overlap="allow_all")
+    plan.looks()
+    log.commit(1, "a")
+    plan.looks(2)
+    for version in range(2, 6):
+        log.commit(version, "a", table_id="U" if version == 4 else "")
+    log.checkpoint(1, "T")
+    for version in range(2):
+        log.file(version).unlink()
+    plan.another_planner()
+    plan.looks(4)
+    assert (plan.spans(), plan.troubles()) == ([(0, 1), (1, 5)], [])
+
+
+def test_what_an_older_planner_has_stored_under_the_id_of_before_goes_on(plan, log):
+    for version in range(4):
+        log.commit(version, "a", table_id={0: "T", 2: "U"}.get(version, ""))
+    plan.put("s", watching(log), overlap="allow_all")
+    place = next(iter(plan.planner.watched()))
+    plan.planner.looked("s", lambda tables: tables.begins(place, "T", 2), plan.now)
+    plan.turn()
+    plan.looks(4)
+    assert (plan.spans(), plan.troubles(), stands(plan)) == ([(2, 3)], [], ("U", 3))
+
+
+def test_another_table_at_its_place_that_was_itself_replaced_is_told_of_once_and_fires_once(plan, log):
+    log.commit(0, "a", table_id="T")
+    plan.put("s", watching(log), overlap="allow_all")
+    plan.looks()
+    for version in range(3):
+        log.commit(version, "a", table_id=["U", "", "V"][version])
+    plan.looks(10)
+    plan.another_planner()
+    plan.looks(5)
+    log.commit(3, "a")
+    plan.looks(5)
+    assert plan.spans() == [(-1, 2), (2, 3)]
+    assert plan.troubles() == ["replaced"]

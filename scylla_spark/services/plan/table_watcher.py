@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -191,8 +191,7 @@ class TableWatcher:
                 if not isinstance(commits, TableTrouble):
                     ours = [_unhanded(commit, look.trigger, look.handed) for commit in commits]
                     look.pending = counted(look.trigger, look.pending, ours, now_us())
-                    for commit in found:
-                        look.cursor = look.cursor.after(commit)
+                    look.cursor = _behind(look, found)
                     if len(found) < MOST_COMMITS:
                         return True
                     continue
@@ -224,11 +223,18 @@ class TableWatcher:
             if one.due_us > now or look.told.get(one.key) == grown.commits:
                 continue
             look.told[one.key] = grown.commits
+            table_id = look.cursor.table_id
             growth = Growth(
-                handed.table_id or look.cursor.table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes,
-                part_of(one.key), len(look.pending.grown) <= 1,
+                table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes, part_of(one.key),
+                len(look.pending.grown) <= 1, handed.table_id if handed.table_id != table_id else "",
             )  # fmt: skip
             self._found.put(_Grew(place, growth))
+
+
+def _behind(look: _Look, commits: Sequence[Commit]) -> Cursor:
+    """How far a table was read with some commits, and which it is there: what was handed over may know it by an earlier id, or by none."""
+    version = commits[-1].version if commits else look.cursor.version
+    return Cursor(look.table.header.table_id if look.table.header else look.cursor.table_id, version)
 
 
 def _stands(handed: Handed) -> Pending:

@@ -15,7 +15,7 @@ class Growth(NamedTuple):
     """What has come to a table, and is enough for the trigger.
 
     Attributes:
-        table_id: which table.
+        table_id: which table, at its last version: one that is replaced in place has another id from there on.
         from_version: the last version before it …
         to_version: … and its own last one.
         commits: that count.
@@ -23,6 +23,7 @@ class Growth(NamedTuple):
         size: bytes of their files.
         part: partition; empty: the whole table.
         alone: nothing has come to any other partition.
+        from_id: which table it was where the trigger stands; empty: the same.
     """
 
     table_id: str
@@ -33,6 +34,7 @@ class Growth(NamedTuple):
     size: int = 0
     part: str = ""
     alone: bool = True
+    from_id: str = ""
 
     def latch(self, leaf: Trigger) -> Latch:
         """What a leaf has seen when this has come."""
@@ -48,4 +50,4 @@ class Growth(NamedTuple):
             "name": leaf.table if isinstance(leaf, OnTable) else "", "table_id": self.table_id,
             "from_version": self.from_version, "to_version": self.to_version, "rows": self.rows, "commits": self.commits,
             "bytes": self.size, "partition": self.part or None, "alone": self.alone,
-        }  # fmt: skip
+        } | ({"from_id": self.from_id} if self.from_id else {})  # fmt: skip

@@ -59,7 +59,7 @@ def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
         claim: what a job says of the versions.
     """
     handed = entry.tables.get(leaf)
-    if handed is None or not handed.is_of(claim["table_id"]):
+    if handed is None or not handed.is_of(claim["table_id"], claim.get("from_id", "")):
         return False
     stands: int = handed.of_part(claim["partition"] or "")[0]
     return bool(claim["from_version"] <= stands < claim["to_version"])
@@ -88,7 +88,12 @@ def gone_on(before: Latch, latch: Latch) -> Latch:
     old, new = claim_of(before), claim_of(latch)
     if old is None or new is None or new["to_version"] <= old["to_version"]:
         return before
-    return latch._replace(values={TABLE: {**new, "from_version": min(old["from_version"], new["from_version"])}})
+    first = old if old["from_version"] < new["from_version"] else new
+    from_id = first.get("from_id", first["table_id"])
+    joined = {**new, "from_version": first["from_version"], "from_id": from_id}
+    if from_id == new["table_id"]:
+        del joined["from_id"]
+    return latch._replace(values={TABLE: joined})
 
 
 def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, int]:

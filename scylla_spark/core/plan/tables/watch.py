@@ -127,10 +127,11 @@ class TableWatch:
     def _goes_on(self, entry: Entry, leaf: int, growth: Growth) -> bool:
         """Whether what has come begins where a leaf stands; one that began before its table was there knows from here on which it is."""
         handed = entry.tables.get(leaf)
-        if handed is None or not handed.is_of(growth.table_id) or handed.of_part(growth.part)[0] != growth.from_version:
+        was = growth.from_id or growth.table_id
+        if handed is None or not handed.is_of(was) or handed.of_part(growth.part)[0] != growth.from_version:
             return False
         if not handed.table_id:
-            self._journal.note("table", entry.name, leaf, handed._replace(table_id=growth.table_id))
+            self._journal.note("table", entry.name, leaf, handed._replace(table_id=was))
         return True
 
     def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | None, now: int) -> None:

@@ -22,6 +22,7 @@ from scylla_spark.io.delta.watched.log_files import (
     as_path,
     commit_name,
     header_at,
+    ids_in,
     is_local,
     lines,
     listing,
@@ -241,17 +242,23 @@ class WatchedTable:
             return self._headless()
         if trouble := self._other(cursor, found, header):
             return trouble
-        known = cursor if cursor.table_id else cursor._replace(table_id=header.table_id)
         if cursor.version + 1 < found.earliest:
             gap = (cursor.version + 1, found.earliest - 1)
             why = f"Versions {gap[0]} to {gap[1]} of the table {self.path} were deleted from its log before they were seen."
-            return TableTrouble("truncated", why, Cursor(header.table_id, gap[1]), gap)
-        return _Seen(known, self._stamp(cursor.version), header)
+            return TableTrouble("truncated", why, self._behind(found, gap[1], header), gap)
+        return _Seen(Cursor(header.table_id, cursor.version), self._stamp(cursor.version), header)
+
+    def _behind(self, found: Listing, version: int, known: Header) -> Cursor:
+        """The cursor behind a version, with the id that the table has there, so that whoever resumes there finds it again."""
+        header = header_at(self._log, found, version) or known
+        return Cursor(header.table_id, version)
 
     def _other(self, cursor: Cursor, found: Listing, header: Header) -> TableTrouble | None:
-        if cursor.table_id and header.table_id != cursor.table_id:
+        """What is wrong with a log in which a cursor is not; a table that was replaced in place is the same, in one log with two ids."""
+        replaced = cursor.table_id not in ("", header.table_id) and cursor.table_id not in ids_in(self._log, found)
+        if replaced:
             why = f"Another table lies at {self.path}: its id is {header.table_id}, it was {cursor.table_id}."
-            return TableTrouble("replaced", why, Cursor(header.table_id, found.earliest - 1))
+            return TableTrouble("replaced", why, self._behind(found, found.earliest - 1, header))
         if found.newest < cursor.version:
             why = f"The table {self.path} ends with version {found.newest}; {cursor.version} was seen."
             return TableTrouble("rewound", why, Cursor(header.table_id, found.newest))

@@ -142,8 +142,11 @@ def test_conditions_that_do_not_fit_the_table_are_told_of(path, condition, words
 
 def test_data_that_are_gone_are_told_of_and_not_counted_as_none(path):
     next(Path(path).rglob("*2026-01-01/*.parquet")).unlink()
-    found = narrowed(path, EU)
-    assert "deleted before they were counted" in found.why
+    (commit,) = narrowed(path, EU, per="day")
+    assert "deleted before they were counted" in commit.uncounted
+    assert (commit.total.rows_added, commit.by["day"]["2026-01-01"].rows_added) == (None, None)
+    assert commit.by["day"]["2026-01-02"].rows_added == 1, "of what is there it is known"
+    assert short(narrowed(path, Condition("day", "=", "2026-01-02"))) == [("append", 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +162,19 @@ def test_data_that_are_gone_are_told_of_and_not_counted_as_none(path):
 def test_files_that_cannot_be_counted_by_are_told_of(path, more, words):
     file = {"path": "a.parquet", "size": 1, "partitionValues": {"day": "2026-01-01"}, "dataChange": True} | more
     Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps({"add": file}))
-    found = narrowed(path, EU)
-    assert found.kind == "unsuitable"
-    assert words in found.why
+    (commit,) = narrowed(path, EU, per="day", after=0)
+    assert (commit.total.rows_added, commit.operation) == (None, "append")
+    assert words in commit.uncounted
+
+
+def test_commits_that_a_trigger_does_not_count_are_not_read_for_its_conditions(path):
+    file = {"path": "a.parquet", "partitionValues": {"day": "2026-01-01"}, "dataChange": True}
+    remove, add = {"remove": file}, {"add": file | {"size": 1, "deletionVector": {"cardinality": 1}}}
+    Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps(remove) + "\n" + json.dumps(add))
+    table = WatchedTable(path)
+    commits = table.poll(FROM_START)
+    appends = table.narrow(commits, OnTable("t", where=(EU,), operations=("append",)))
+    assert [one.uncounted for one in appends] == ["", ""]
 
 
 def test_a_table_must_be_looked_at_before_its_rows_are_counted(path):

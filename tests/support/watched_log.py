@@ -31,14 +31,15 @@ class WatchedLog:
         """The file of a commit."""
         return self._log / f"{version:020d}.json"
 
-    def commit(self, version: int, *parts: str | None, table_id: str = "", rows: int = 1) -> None:
+    def commit(self, version: int, *parts: str | None, table_id: str = "", rows: int = 1, **more: Any) -> None:
         """Writes a commit.
 
         Args:
             version: its number.
             parts: a file is added to each of these partitions.
             table_id: from here on, if it says so.
-            rows: of each file.
+            rows: of each file, of which no data are there.
+            **more: fields of each file.
         """
         actions: list[dict[str, Any]] = [
             {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": "Append"}}}
@@ -54,7 +55,7 @@ class WatchedLog:
                 "dataChange": True,
                 "stats": stats,
             }
-            actions.append({"add": file})
+            actions.append({"add": file | more})
         self._log.mkdir(parents=True, exist_ok=True)
         self.file(version).write_text("".join(json.dumps(action) + "\n" for action in actions))
 
@@ -66,7 +67,9 @@ class WatchedLog:
 
 def header(table_id: str) -> dict[str, Any]:
     """The action that says which table it is."""
-    return {"metaData": {"id": table_id, "partitionColumns": [COLUMN], "schemaString": "{}", "configuration": {}}}
+    columns = [{"name": COLUMN, "type": "string"}, {"name": "site", "type": "long"}]
+    schema = json.dumps({"type": "struct", "fields": columns})
+    return {"metaData": {"id": table_id, "partitionColumns": [COLUMN], "schemaString": schema, "configuration": {}}}
 
 
 class WatchedPlan(PlannerHarness):

@@ -1,5 +1,6 @@
 """What the planner makes of a watched table, as its watcher sees the log: tables that are still to come, or become others."""
 
+import os
 from typing import Any
 
 import pytest
@@ -159,3 +160,73 @@ def test_another_table_at_its_place_that_was_itself_replaced_is_told_of_once_and
     plan.looks(5)
     assert plan.spans() == [(-1, 2), (2, 3)]
     assert plan.troubles() == ["replaced"]
+
+
+# -- what cannot be read any more ----------------------------------------------------------------------------------------
+
+SITE = [{"column": "site", "comparison": "=", "value": 3}]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"), [({}, "deleted before"), ({"deletionVector": {"cardinality": 1}}, "deletion vectors")]
+)
+@pytest.mark.parametrize("least", [1, 1_000])
+@pytest.mark.parametrize("per", [{}, {"per": "p"}], ids=str)
+def test_rows_that_nobody_can_count_any_more_are_enough_and_told_of_once(plan, log, more, words, least, per):
+    log.commit(0, table_id="T")
+    plan.put("s", watching(log, where=SITE, minRows=least, **per), overlap="allow_all")
+    plan.looks()
+    log.commit(1, "a", **more)
+    plan.looks(5)
+    assert plan.troubles() == ["uncounted"]
+    assert words in plan.fires[0]["why"]
+    log.commit(2)
+    log.commit(3, "a", **more)
+    log.commit(4, "a", **more)
+    plan.looks(5)
+    assert plan.spans() == [(0, 1), (1, 4)]
+    assert plan.troubles() == ["uncounted", "uncounted"]
+    assert "2 versions between 3 and 4" in plan.fires[-2]["why"]
+
+
+def test_commits_that_a_clean_up_took_from_the_midst_are_told_of_and_passed_over(plan, log):
+    log.commit(0, "a", table_id="T")
+    plan.put("s", watching(log), overlap="allow_all")
+    plan.looks()
+    log.commit(1, "a")
+    plan.looks(2)
+    for version in range(2, 9):
+        log.commit(version, "a")
+    log.checkpoint(6, "T")
+    for version in (2, 3, 6):
+        log.file(version).unlink()
+    plan.looks(20)
+    assert plan.spans() == [(0, 1), (1, 5), (5, 8)]
+    assert plan.troubles() == ["truncated", "truncated"]
+    assert "Versions 2 to 3 " in plan.fires[1]["why"]
+    log.commit(9, "a")
+    plan.looks(2)
+    assert plan.spans()[-1] == (8, 9)
+
+
+def test_after_a_restart_a_hole_in_the_log_is_seen_at_once(plan, log):
+    for version in range(4):
+        log.commit(version, "a", table_id="T" if version == 0 else "")
+    plan.put("s", watching(log, start=0), overlap="allow_all")
+    log.file(1).unlink()
+    plan.looks(3)
+    assert (plan.spans(), plan.troubles()) == ([(0, 3)], ["truncated"])
+
+
+def test_a_commit_that_is_written_while_names_are_listed_is_no_hole(plan, log, monkeypatch):
+    log.commit(0, "a", table_id="T")
+    plan.put("s", watching(log), overlap="allow_all")
+    plan.looks()
+    log.commit(1, "a")
+    log.commit(2, "a")
+    monkeypatch.setattr(
+        os, "listdir", lambda folder, found=os.listdir: [one for one in found(folder) if one != log.file(1).name]
+    )
+    plan.another_planner()
+    plan.looks(3)
+    assert (plan.spans(), plan.troubles()) == ([(0, 2)], [])

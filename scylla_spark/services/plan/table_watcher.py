@@ -25,6 +25,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.watched.commit_follower import MOST_COMMITS, UNREACHABLE, TableTrouble, WatchedTable, located
 from scylla_spark.services.plan.daemon_threads import DaemonThreads
 from scylla_spark.services.plan.look_turns import LookTurns
+from scylla_spark.visible import as_clause
 
 log = structlog.get_logger("plan")
 
@@ -189,6 +190,8 @@ class TableWatcher:
             if not isinstance(found, TableTrouble):
                 commits = look.table.narrow(found, look.trigger)
                 if not isinstance(commits, TableTrouble):
+                    if wrong := [commit for commit in commits if commit.uncounted]:
+                        self._put_trouble(place, _uncounted(look.table, wrong))
                     ours = [_unhanded(commit, look.trigger, look.handed) for commit in commits]
                     look.pending = counted(look.trigger, look.pending, ours, now_us())
                     look.cursor = _behind(look, found)
@@ -235,6 +238,18 @@ def _behind(look: _Look, commits: Sequence[Commit]) -> Cursor:
     """How far a table was read with some commits, and which it is there: what was handed over may know it by an earlier id, or by none."""
     version = commits[-1].version if commits else look.cursor.version
     return Cursor(look.table.header.table_id if look.table.header else look.cursor.table_id, version)
+
+
+def _uncounted(table: WatchedTable, commits: Sequence[Commit]) -> TableTrouble:
+    """What is told where nobody knows how many rows of some commits meet the conditions."""
+    first, last = commits[0], commits[-1]
+    which = (
+        f"version {first.version}"
+        if first is last
+        else f"{len(commits)} versions between {first.version} and {last.version}"
+    )
+    why = f"Of {which} of the table {table.path} it cannot be told how many rows meet the conditions, so they count as enough"
+    return TableTrouble("uncounted", f"{why}: {as_clause(first.uncounted)}.")
 
 
 def _stands(handed: Handed) -> Pending:

@@ -183,6 +183,11 @@ def range_of(trigger: OnTable, pending: Pending, key: Key) -> Range | None:
     return None if due_us is None else Range(key, pending.from_version(key), pending.version, grown, due_us)
 
 
+def counts(trigger: OnTable, commit: Commit) -> bool:
+    """Whether a trigger counts commits of this kind."""
+    return commit.changes_data and (not trigger.operations or commit.operation in trigger.operations)
+
+
 def keys_of(trigger: OnTable, commit: Commit) -> list[Key]:
     """Of which partitions something in a commit counts, or `WHOLE`."""
     return [key for key, _ in _shares(trigger, commit)]
@@ -223,7 +228,7 @@ def narrowed(commit: Commit, total: Count, by: Mapping[str, Mapping[Key, Count]]
 
 def _shares(trigger: OnTable, commit: Commit) -> Iterable[tuple[Key, Count]]:
     """What of a commit counts, by key."""
-    if not commit.changes_data or (trigger.operations and commit.operation not in trigger.operations):
+    if not counts(trigger, commit):
         return ()
     if trigger.per:
         return commit.by.get(trigger.per, {}).items()

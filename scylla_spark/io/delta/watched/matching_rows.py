@@ -35,15 +35,27 @@ _TYPES: Final = {
 
 
 class CannotCountError(Exception):
-    """Rows of a commit cannot be told apart by conditions; the text says why, for people."""
+    """Rows of a table cannot be told apart by conditions; the text says why, for people."""
+
+
+class UncountableError(Exception):
+    """Rows of one commit cannot be told apart by conditions, now or ever; the text says why, for people."""
 
 
 class _File(NamedTuple):
-    """A file that a commit added or removed, with the values of its partition: column → value (None: null)."""
+    """A file that a commit added or removed.
+
+    Attributes:
+        path: relative to the table's folder.
+        values: of its partition: column → value (None: null).
+        added: it was added.
+        wrong: why its rows cannot be read, for people; empty: they can, as far as the log says.
+    """
 
     path: str
     values: Mapping[str, str | None]
     added: bool
+    wrong: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +81,33 @@ class RowFilter:
             commit: as the log tells of it; it changes rows.
             lines: of its file.
 
+        Returns:
+            The commit. Where files have deletion vectors, lie elsewhere, or are deleted already, the rows are unknown, and it says why.
+
         Raises:
-            CannotCountError: files have deletion vectors or mapped names, a column does not exist, or data are deleted already.
+            CannotCountError: files have mapped names, a column does not exist, or cannot be compared with its value.
             OSError: data cannot be read.
         """
         from pyarrow import ArrowException
 
         types = self._types()
-        kept = [file for file in _files(lines) if self._may_match(file, types)]
+        try:
+            kept = [file for file in _files(lines) if self._may_match(file, types)]
+        except UncountableError as error:
+            return uncounted(commit, str(error))
         parts: dict[tuple[str | None, ...], list[_File]] = defaultdict(list)
         for file in kept:
             parts[tuple(file.values.get(column) for column in self.header.partition_columns)].append(file)
-        try:
-            counts = {values: self._count(commit.operation, files) for values, files in parts.items()}
-        except FileNotFoundError as error:
-            raise CannotCountError(f"data of version {commit.version} were deleted before they were counted") from error
-        except ArrowException as error:
-            raise CannotCountError(f"the conditions do not fit the columns: {error}") from error
-        return narrowed(commit, _sum(counts.values(), commit.total.bytes_added), self._by(counts, commit))
+        counts, why = dict[tuple[str | None, ...], Count](), ""
+        for values, files in parts.items():
+            try:
+                counts[values] = self._count(commit.operation, files)
+            except UncountableError as error:
+                counts[values], why = _unknown(commit.operation), str(error)
+            except ArrowException as error:
+                raise CannotCountError(f"the conditions do not fit the columns: {error}") from error
+        total = _sum(counts.values(), commit.total.bytes_added)
+        return narrowed(commit, total, self._by(counts, commit))._replace(uncounted=why)
 
     def _types(self) -> dict[str, Any]:
         """Types of the columns that the conditions name, as the schema has them."""
@@ -106,7 +127,19 @@ class RowFilter:
         )  # fmt: skip
 
     def _count(self, operation: str, files: Sequence[_File]) -> Count:
-        """Rows of one partition."""
+        """Rows of one partition.
+
+        Raises:
+            UncountableError: they cannot be read.
+        """
+        if why := next((one.wrong for one in files if one.wrong), ""):
+            raise UncountableError(why)
+        try:
+            return self._counted(operation, files)
+        except FileNotFoundError as error:
+            raise UncountableError("data were deleted before they were counted") from error
+
+    def _counted(self, operation: str, files: Sequence[_File]) -> Count:
         came, went = [one for one in files if one.added], [one for one in files if not one.added]
         if operation == "overwrite" or not went:
             return Count(sum(map(self._rows, came)), 0)
@@ -175,20 +208,43 @@ class RowFilter:
         return found
 
 
+def uncounted(commit: Commit, why: str) -> Commit:
+    """A commit of whose rows nobody can tell how many meet conditions.
+
+    Args:
+        commit: as the log tells of it.
+        why: for people.
+    """
+    by = {
+        column: {key: _unknown(commit.operation)._replace(bytes_added=one.bytes_added) for key, one in parts.items()}
+        for column, parts in commit.by.items()
+    }
+    total = _unknown(commit.operation)._replace(bytes_added=commit.total.bytes_added)
+    return commit._replace(total=total, by=by, uncounted=why)
+
+
+def _unknown(operation: str) -> Count:
+    return Count(0, None) if operation == "delete" else Count(None, 0)
+
+
 def _files(lines: Iterable[bytes]) -> Iterator[_File]:
-    """Files that change rows."""
+    """Files that change rows.
+
+    Raises:
+        UncountableError: it does not stand there of which partition one of them is.
+    """
     for line in lines:
         for kind, body in (json_object(line) or {}).items():
             if kind not in ("add", "remove") or not isinstance(body, dict) or body.get("dataChange") is False:
                 continue
+            path, values, wrong = unquote(str(body.get("path"))), body.get("partitionValues"), ""
             if isinstance(body.get("deletionVector"), dict):
-                raise CannotCountError("its rows are deleted by deletion vectors")
-            path, values = unquote(str(body.get("path"))), body.get("partitionValues")
-            if "://" in path or path.startswith("/") or ".." in path.split("/"):
-                raise CannotCountError("its files lie outside of its folder")
+                wrong = "rows are deleted by deletion vectors"
+            elif "://" in path or path.startswith("/") or ".." in path.split("/"):
+                wrong = "files lie outside of the table's folder"
             if not isinstance(values, dict):
-                raise CannotCountError("its log does not say of which partition a removed file was")
-            yield _File(path, {name: value or None for name, value in values.items()}, kind == "add")
+                raise UncountableError("the log does not say of which partition a removed file was")
+            yield _File(path, {name: value or None for name, value in values.items()}, kind == "add", wrong)
 
 
 def _holds(condition: Condition, text: str | None, type_name: Any) -> bool:
@@ -244,4 +300,14 @@ def _literal(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 def _sum(counts: Iterable[Count], size: int) -> Count:
     found = list(counts)
-    return Count(sum(one.rows_added or 0 for one in found), sum(one.rows_removed or 0 for one in found), size)
+    return Count(_total(one.rows_added for one in found), _total(one.rows_removed for one in found), size)
+
+
+def _total(rows: Iterable[int | None]) -> int | None:
+    """The sum; None: one of them is unknown."""
+    total = 0
+    for one in rows:
+        if one is None:
+            return None
+        total += one
+    return total

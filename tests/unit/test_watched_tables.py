@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from scylla_spark.io.delta.watched import commit_follower
 from tests.support.watched_log import WatchedLog, WatchedPlan
 
 
@@ -230,3 +231,73 @@ def test_a_commit_that_is_written_while_names_are_listed_is_no_hole(plan, log, m
     plan.another_planner()
     plan.looks(3)
     assert (plan.spans(), plan.troubles()) == ([(0, 2)], [])
+
+
+# -- partitions that fire for themselves ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Versions that were read, in order."""
+    read, found = commit_follower.read_commit, []
+
+    def noted(version, *more):
+        found.append(version)
+        return read(version, *more)
+
+    monkeypatch.setattr(commit_follower, "read_commit", noted)
+    return found
+
+
+def test_no_commit_of_a_table_is_read_twice_while_its_partitions_fire(plan, log, reads):
+    log.commit(0, table_id="T")
+    plan.put("s", watching(log, per="p", minCommits=2), overlap="allow_all")
+    plan.looks()
+    for version in range(1, 25):
+        log.commit(version, "a", "b", *(["slow"] if version == 3 else []))
+        plan.looks(2)
+    assert reads == list(range(1, 25))
+    assert len(plan.sent) == 24
+    assert plan.planner.state.entries["s"].tables[0][:2] == ("T", 2), "one commit of the slow one waits"
+    log.commit(25, "slow")
+    plan.looks(4)
+    assert stands(plan) == ("T", 25)
+    assert plan.planner.state.entries["s"].tables[0].parts == {}
+
+
+def test_a_log_that_was_cleaned_up_long_after_its_versions_were_handed_over_lacks_nothing(plan, log):
+    log.commit(0, table_id="T")
+    plan.put("s", watching(log, per="p"), overlap="allow_all")
+    plan.looks()
+    for version in range(1, 10):
+        log.commit(version, "a", "b")
+        plan.looks(2)
+    log.checkpoint(9, "T")
+    for version in range(9):
+        log.file(version).unlink()
+    plan.another_planner()
+    log.commit(10, "a")
+    plan.looks(3)
+    assert (plan.troubles(), len(plan.sent)) == ([], 19)
+
+
+@pytest.mark.parametrize("others", [[], ["b"]], ids=["the only partition", "one of two"])
+def test_a_partition_is_throttled_whatever_becomes_of_those_beside_it(plan, log, others):
+    log.commit(0, table_id="T")
+    plan.put(
+        "s", watching(log, per="p", atMostEvery="100s"), overlap="allow_all", payload={"p": "{{ table.partition }}"}
+    )
+    plan.looks()
+    for version in range(1, 4):
+        log.commit(version, "a", *others)
+        plan.looks(3)
+    plan.another_planner()
+    plan.looks(80)
+    assert sorted(one["taskData"]["p"] for one in plan.sent) == ["a", *others]
+    plan.looks(20)
+    assert sorted(one["taskData"]["p"] for one in plan.sent) == sorted(2 * ["a", *others])
+    plan.pass_s(200)
+    plan.looks(3)
+    log.commit(4, "a")
+    plan.looks(3)
+    assert list(plan.planner.state.entries["s"].tables[0].parts) == ["a"], "what has fired long ago is forgotten"

@@ -137,6 +137,21 @@ class Handed(NamedTuple):
         """The last version of a partition that was handed over, and when."""
         return self.parts.get(part, (self.version, self.at_us))
 
+    def all_up_to(self, table_id: str, version: int, since_us: int) -> Handed:
+        """The same after all partitions were handed over up to a version; those are known on that are ahead of it, or were so lately.
+
+        Args:
+            table_id: which table it is there.
+            version: of the table.
+            since_us: what was handed over after this instant is known on, microseconds since the epoch.
+        """
+        parts = {
+            part: (max(last, version), at_us)
+            for part, (last, at_us) in self.parts.items()
+            if last > version or at_us > since_us
+        }
+        return Handed(table_id, version, self.at_us, parts)
+
     def with_part(self, part: str, version: int, at_us: int) -> Handed:
         """The same after more of a partition was handed over; of very many partitions, the latest are known.
 

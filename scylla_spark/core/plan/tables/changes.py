@@ -6,7 +6,7 @@ ranges of consecutive fires touch, and a version that does not count for the tri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -125,12 +125,30 @@ def counted(trigger: OnTable, pending: Pending, commits: Iterable[Commit], now: 
     Raises:
         ArgumentError: a version is missing between them.
     """
+    return recounted(trigger, pending, _without_gaps(pending.version, commits), now)
+
+
+def _without_gaps(version: int, commits: Iterable[Commit]) -> Iterator[Commit]:
+    for commit in commits:
+        if commit.version > version + 1:
+            raise ArgumentError(f"Version {version + 1} is missing before {commit.version}.")
+        version = max(version, commit.version)
+        yield commit
+
+
+def recounted(trigger: OnTable, pending: Pending, commits: Iterable[Commit], now: int) -> Pending:
+    """As `counted`, of commits that were read before: between them those may be missing that do not count.
+
+    Args:
+        trigger: says which commits count.
+        pending: what has come before.
+        commits: the next ones, the oldest first.
+        now: microseconds since the epoch.
+    """
     grown, version = dict(pending.grown), pending.version
     for commit in commits:
         if commit.version <= version:
             continue
-        if commit.version != version + 1:
-            raise ArgumentError(f"Version {version + 1} is missing before {commit.version}.")
         version = commit.version
         at_us = min(commit.timestamp_us, now)
         for key, count in _shares(trigger, commit):

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from scylla_spark import failpoint
-from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
+from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change, change_bytes
 from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Handed
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.handing_over import claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching
@@ -21,6 +22,9 @@ from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, leaves, 
 from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
+_FEW_PARTS: Final = 50
+_PARTS_PER_VERSION: Final = 100
+_MOST_BYTES: Final = 256 * 1024  # of one change that tells of many partitions
 
 
 class Place(NamedTuple):
@@ -123,6 +127,30 @@ class TableWatch:
             self._journal.note(*moved(entry, place.leaf, growth.values(leaf.of), now))
             return
         self._watching.grew(entry, place.leaf, growth.latch(leaf), now)
+
+    def reached(self, place: Place, before: Cursor, cursor: Cursor, now: int) -> None:
+        """All partitions of a table were handed over up to a version: nobody need know any more how far each of them was.
+
+        What is ahead of that, or must not fire again yet, is known on. All of that is written once more, so this is done only where
+        it makes much less of it, or where many versions are behind.
+
+        Args:
+            place: the leaf.
+            before: up to where all of them were handed over so far; what was found out about another place is passed over.
+            cursor: up to where they are now.
+            now: microseconds since the epoch.
+        """
+        entry = self._entry(place)
+        handed = entry.tables.get(place.leaf) if entry is not None else None
+        if entry is None or handed is None or handed[:2] != before or cursor.version <= handed.version:
+            return
+        table = table_of(leaves(entry.schedule.trigger)[place.leaf])
+        throttle_us = table.throttle_us if table is not None else 0
+        after = handed.all_up_to(*cursor, since_us=now - throttle_us)
+        worth = max(len(handed.parts) // 2, _FEW_PARTS, _PARTS_PER_VERSION * (cursor.version - handed.version))
+        change = "table", place.name, place.leaf, after
+        if len(after.parts) <= worth and change_bytes(change) <= _MOST_BYTES:
+            self._journal.note(*change)
 
     def _goes_on(self, entry: Entry, leaf: int, growth: Growth) -> bool:
         """Whether what has come begins where a leaf stands; one that began before its table was there knows from here on which it is."""

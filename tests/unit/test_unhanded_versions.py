@@ -76,7 +76,8 @@ def test_where_too_much_waits_it_is_read_again(monkeypatch):
     seen = Unhanded(BY_DAY, Handed("T", -1))
     seen.count([commit(0, "a", "b"), commit(1, "c", None)], NOW)
     assert len(seen.pending.grown) == 4
-    assert seen.all_handed is None
+    assert seen.all_handed == Cursor("T", -1)
+    assert seen.slowest == {"a", "b"}
     assert not seen.hand_over(seen.handed.with_part("a", 0, 1), NOW)
 
 

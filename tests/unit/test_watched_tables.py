@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.io.delta.watched import commit_follower
 from tests.support.watched_log import WatchedLog, WatchedPlan
 
@@ -301,3 +302,65 @@ def test_a_partition_is_throttled_whatever_becomes_of_those_beside_it(plan, log,
     log.commit(4, "a")
     plan.looks(3)
     assert list(plan.planner.state.entries["s"].tables[0].parts) == ["a"], "what has fired long ago is forgotten"
+
+
+def parts_of(plan: WatchedPlan) -> list[str]:
+    return [one["taskData"]["p"] for one in plan.sent]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """It can be known of three partitions how far they have come."""
+    monkeypatch.setattr(handing_over, "MOST_PARTS", 3)
+
+
+PARTS = {"overlap": "allow_all", "payload": {"p": "{{ table.partition }}"}}
+
+
+@pytest.mark.usefixtures("few")
+def test_of_too_many_partitions_none_fires_twice_and_new_ones_wait_for_the_slowest(plan, log):
+    log.commit(0, table_id="T")
+    plan.put("s", watching(log, per="p", minCommits=2), **PARTS)
+    plan.looks()
+    log.commit(1, "slow")
+    for version in (2, 3):
+        log.commit(version, "a", "b", "c")
+    plan.looks(3)
+    for version in (4, 5):
+        log.commit(version, "d", "e", "a")
+    plan.looks(5)
+    assert parts_of(plan) == ["a", "b", "c", "a"]
+    assert plan.troubles() == ["too_many_partitions"], "told of once"
+    plan.another_planner()
+    plan.looks(3)
+    assert parts_of(plan) == ["a", "b", "c", "a"]
+    log.commit(6, "slow")
+    plan.looks(5)
+    assert sorted(parts_of(plan)) == sorted(["a", "b", "c", "a", "slow", "d", "e"])
+    assert stands(plan) == ("T", 6)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("more", [{}, {"constraints": [{"kind": "delay", "delay": "5s"}]}], ids=str)
+def test_one_commit_to_more_partitions_than_are_known_fires_each_of_them_once(plan, log, more):
+    log.commit(0, table_id="T")
+    plan.put("s", watching(log, per="p"), **PARTS, **more)
+    plan.looks()
+    many = [f"p{number}" for number in range(8)]
+    log.commit(1, *many)
+    plan.looks(20)
+    assert sorted(parts_of(plan)) == many
+    assert (plan.troubles(), stands(plan)) == ([], ("T", 1))
+
+
+@pytest.mark.usefixtures("few")
+def test_jobs_that_wait_have_their_place_among_the_partitions_that_are_known(plan, log):
+    log.commit(0, table_id="T")
+    plan.put("s", watching(log, per="p", minCommits=2), **PARTS, constraints=[{"kind": "delay", "delay": "5s"}])
+    plan.looks()
+    log.commit(1, "slow")
+    for version in (2, 3):
+        log.commit(version, "a", "b", "c", "d", "e")
+    plan.looks(20)
+    assert len(parts_of(plan)) == len(plan.planner.state.entries["s"].tables[0].parts) == 3
+    assert plan.troubles() == ["too_many_partitions"]

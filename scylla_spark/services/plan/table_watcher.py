@@ -241,7 +241,7 @@ class TableWatcher:
     def _tell_reached(self, place: Place, look: _Look) -> None:
         """Tells up to where all partitions were handed over, so that nobody reads or remembers that any more."""
         handed, reached = look.unhanded.handed, look.unhanded.all_handed
-        if handed.parts and reached is not None and reached.version > handed.version:
+        if handed.parts and reached.version > handed.version:
             self._found.put(_Reached(place, Cursor(handed.table_id, handed.version), reached))
 
     def _tell_ranges(self, place: Place, look: _Look) -> None:
@@ -250,6 +250,7 @@ class TableWatcher:
         is_alone = (
             len(pending.grown) <= 1 and not look.trigger.throttle_us
         )  # else it is to be known when others have fired
+        slowest = look.unhanded.slowest
         for one in ranges(look.trigger, pending):
             grown = one.grown
             if one.due_us > now or look.told.get(one.key) == grown.commits:
@@ -257,7 +258,7 @@ class TableWatcher:
             look.told[one.key] = grown.commits
             growth = Growth(
                 table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes, part_of(one.key), is_alone,
-                was if was != table_id else "",
+                was if was != table_id else "", one.key in slowest,
             )  # fmt: skip
             self._found.put(_Grew(place, growth))
 

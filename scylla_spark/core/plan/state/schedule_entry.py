@@ -24,7 +24,7 @@ PENDING_LAUNCH: Final = "pending_launch"
 MOST_RUNS: Final = 1_000
 MOST_JOBS: Final = 100
 MOST_LAUNCHES_KEPT: Final = 1_000
-MOST_PARTS: Final = 10_000
+MOST_PARTS: Final = 10_000  # of a table; older planners forget one that is beyond
 
 
 class Latch(NamedTuple):
@@ -153,19 +153,14 @@ class Handed(NamedTuple):
         return Handed(table_id, version, self.at_us, parts)
 
     def with_part(self, part: str, version: int, at_us: int) -> Handed:
-        """The same after more of a partition was handed over; of very many partitions, the latest are known.
+        """The same after more of a partition was handed over. None is ever forgotten: it would be handed over once more.
 
         Args:
             part: values of the partition's columns, as text.
             version: of the table, up to which it was handed over.
             at_us: when, microseconds since the epoch.
         """
-        parts = {**self.parts}
-        parts.pop(part, None)
-        parts[part] = version, at_us
-        if len(parts) > MOST_PARTS:
-            del parts[next(iter(parts))]
-        return self._replace(parts=parts)
+        return self._replace(parts={**self.parts, part: (version, at_us)})
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ class Growth(NamedTuple):
         part: partition; empty: the whole table.
         alone: nothing has come to any other partition.
         from_id: which table it was where the trigger stands; empty: the same.
+        slowest: nothing has come earlier, to any partition, that no run has.
     """
 
     table_id: str
@@ -35,6 +36,7 @@ class Growth(NamedTuple):
     part: str = ""
     alone: bool = True
     from_id: str = ""
+    slowest: bool = False
 
     def latch(self, leaf: Trigger) -> Latch:
         """What a leaf has seen when this has come."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
-from scylla_spark.core.plan.state.schedule_entry import Entry, Handed, Job, Latch
-from scylla_spark.core.plan.tables.growth import TABLE
+from scylla_spark.core.plan.state.schedule_entry import MOST_PARTS, Entry, Handed, Job, Latch
+from scylla_spark.core.plan.tables.growth import TABLE, Growth
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, Trigger, leaves, table_of
 
 
@@ -63,6 +63,26 @@ def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
         return False
     stands: int = handed.of_part(claim["partition"] or "")[0]
     return bool(claim["from_version"] <= stands < claim["to_version"])
+
+
+def has_room(entry: Entry, leaf: int, growth: Growth) -> bool:
+    """Whether it can be kept in mind how far a partition was handed over, and those that jobs claim: of so many it may be, of no more.
+
+    The slowest always have room: as long as they wait, nothing else is ever forgotten.
+
+    Args:
+        entry: of the schedule.
+        leaf: number of the leaf on the table.
+        growth: what has come to the partition.
+    """
+    known, part = entry.tables[leaf].parts, growth.part
+    if not part or growth.alone or growth.slowest or part in known or len(known) + len(entry.jobs) < MOST_PARTS:
+        return True
+    claims = (claim_of(job.latches.get(leaf)) for job in entry.jobs.values())
+    return (
+        len(known.keys() | {part} | {claim["partition"] for claim in claims if claim and claim["partition"]})
+        <= MOST_PARTS
+    )
 
 
 def goes_on(entry: Entry, leaf: int, before: Latch | None, latch: Latch) -> bool:

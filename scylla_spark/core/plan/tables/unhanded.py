@@ -50,8 +50,8 @@ class Unhanded:
         self.pending = _stands(handed)
         self.cursor = Cursor(handed.table_id, handed.version)
         self._trigger = trigger
-        self._kept: list[_Kept] | None = []
-        self._size = 0
+        self._kept: list[_Kept] = []
+        self._size = 0  # partitions of those; more than are kept: all but the first were let go of
 
     def count(self, commits: Iterable[Commit], now: int) -> None:
         """Takes in what was read.
@@ -87,7 +87,7 @@ class Unhanded:
         """
         is_within = self.handed.version <= handed.version <= self.cursor.version
         is_same = handed.is_of(self.handed.table_id, self.cursor.table_id)
-        if self._kept is None or not is_within or not is_same:
+        if self._size > MOST_KEPT or not is_within or not is_same:
             return False
         left = [one for one in self._kept if one.commit.version > handed.version]
         self.handed, self._kept, self._size = handed, [], 0
@@ -99,20 +99,24 @@ class Unhanded:
         return True
 
     @property
-    def all_handed(self) -> Cursor | None:
-        """Behind the last version up to which runs have all that counts; None: that is not known."""
-        if self._kept is None:
-            return None
+    def all_handed(self) -> Cursor:
+        """Behind the last version up to which runs have all that counts."""
         return self._kept[0].before if self._kept else self.cursor
+
+    @property
+    def slowest(self) -> frozenset[Key]:
+        """The partitions that wait for longest: those of the first commit that no run has."""
+        return frozenset(keys_of(self._trigger, self._kept[0].commit) if self._kept else ())
 
     def _keep(self, commit: Commit, before: Cursor | None = None) -> None:
         size = len(keys_of(self._trigger, commit))
-        if self._kept is None or size == 0:
+        if size == 0:
             return
-        self._kept.append(_Kept(before or self.cursor, commit._replace(header=None)))
         self._size += size
-        if self._size > MOST_KEPT:
-            self._kept = None
+        if not self._kept or self._size <= MOST_KEPT:
+            self._kept.append(_Kept(before or self.cursor, commit._replace(header=None)))
+        else:
+            del self._kept[1:]
 
     def _ours(self, commit: Commit) -> Commit:
         """A commit without the partitions to which it was handed over before."""

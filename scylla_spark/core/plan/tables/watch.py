@@ -11,17 +11,21 @@ from typing import Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change, change_bytes
-from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Handed
+from scylla_spark.core.plan.state.schedule_entry import MOST_PARTS, PENDING_TRIGGER, Entry, Handed
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.tables.growth import Growth
-from scylla_spark.core.plan.tables.handing_over import claim_of, moved
+from scylla_spark.core.plan.tables.handing_over import claim_of, has_room, moved
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import holds
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, leaves, table_of
 from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
+_TOO_MANY: Final = (
+    f"{MOST_PARTS:,} partitions of the table have fired on versions that others have not come to yet, and it cannot be known of more; "
+    "new ones wait until the slowest have fired"
+)
 _FEW_PARTS: Final = 50
 _PARTS_PER_VERSION: Final = 100
 _MOST_BYTES: Final = 256 * 1024  # of one change that tells of many partitions
@@ -121,12 +125,15 @@ class TableWatch:
         entry = self._entry(place)
         if entry is None or not self._goes_on(entry, place.leaf, growth):
             return
-        leaf = leaves(entry.schedule.trigger)[place.leaf]
+        leaf, is_known = leaves(entry.schedule.trigger)[place.leaf], has_room(entry, place.leaf, growth)
+        if not is_known:
+            self.trouble(place, "too_many_partitions", _TOO_MANY, None, now)
         if isinstance(leaf, OnAbsence):
             self._watching.came(entry, place.leaf, leaf.within_us, now)
-            self._journal.note(*moved(entry, place.leaf, growth.values(leaf.of), now))
-            return
-        self._watching.grew(entry, place.leaf, growth.latch(leaf), now)
+            if is_known:
+                self._journal.note(*moved(entry, place.leaf, growth.values(leaf.of), now))
+        elif is_known:
+            self._watching.grew(entry, place.leaf, growth.latch(leaf), now)
 
     def reached(self, place: Place, before: Cursor, cursor: Cursor, now: int) -> None:
         """All partitions of a table were handed over up to a version: nobody need know any more how far each of them was.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.triggers.trigger import Condition, OnTable
@@ -120,6 +120,43 @@ def test_a_column_that_came_later_is_null_in_older_files(path):
     write_deltalake(path, more, mode="append", schema_mode="merge", partition_by=["day"])
     found = narrowed(path, Condition("note", "!=", "y"))
     assert short(found) == [("", 0, 0), ("append", 1, 0)]
+
+
+def test_rows_that_are_copied_beside_a_column_that_came_later_are_those_of_before(tmp_path):
+    path = f"{tmp_path}/orders"
+    write_deltalake(path, pa.table({"id": pa.array(range(100), pa.int64()), "region": ["eu"] * 100}))
+    table = DeltaTable(path)
+    table.alter.add_columns([Field("note", "string"), Field("amount", "double")])
+    table = DeltaTable(path)
+    table.update(updates={"note": "'x'"}, predicate="id = 5")
+    table.update(updates={"id": "id + 1000"}, predicate="id < 3")
+    more = pa.table({"id": pa.array([7, 200], pa.int64()), "region": ["eu", "eu"], "note": ["y", "z"]})
+    merge = table.merge(more, "s.id = t.id", source_alias="s", target_alias="t")
+    merge.when_matched_update({"note": "s.note"}).when_not_matched_insert(
+        {"id": "s.id", "region": "s.region"}
+    ).execute()
+    table.delete("id = 9")
+    expected = [("update", 1, 0), ("update", 3, 0), ("merge", 2, 0), ("delete", 0, 1)]
+    assert short(narrowed(path, EU, after=1)) == expected
+    forget_metrics(path)
+    assert short(narrowed(path, EU, after=1)) == expected, "by the rows alone"
+
+
+def forget_metrics(path):
+    """The log no longer says how many rows commits have changed."""
+    for file in Path(path, "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        for action in actions:
+            action.get("commitInfo", {}).pop("operationMetrics", None)
+        file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def test_no_more_rows_count_than_the_log_says_were_written(path):
+    table = DeltaTable(path)
+    table.update(updates={"ok": "true"}, predicate="id = 1")
+    file = Path(path, "_delta_log", f"{1:020d}.json")
+    file.write_text(file.read_text().replace('"num_updated_rows":1', '"num_updated_rows":0'))
+    assert short(narrowed(path, EU, after=0)) == [("", 0, 0)]
 
 
 @pytest.mark.parametrize(

@@ -101,24 +101,27 @@ class RowFilter:
         counts, why = dict[tuple[str | None, ...], Count](), ""
         for values, files in parts.items():
             try:
-                counts[values] = self._count(commit.operation, files)
+                counts[values] = _at_most(commit.total, self._count(commit.operation, files))
             except UncountableError as error:
                 counts[values], why = _unknown(commit.operation), str(error)
             except ArrowException as error:
                 raise CannotCountError(f"the conditions do not fit the columns: {error}") from error
-        total = _sum(counts.values(), commit.total.bytes_added)
+        total = _at_most(commit.total, _sum(counts.values(), commit.total.bytes_added))
         return narrowed(commit, total, self._by(counts, commit))._replace(uncounted=why)
 
     def _types(self) -> dict[str, Any]:
-        """Types of the columns that the conditions name, as the schema has them."""
+        """Types of the columns, as the schema has them; all that the conditions name are there."""
         if self.header.mapping != "none":
             raise CannotCountError("its files name columns otherwise than people do (column mapping)")
-        schema = json_object(self.header.schema.encode(errors="replace")) or {}
-        known = {str(one.get("name")): one.get("type") for one in schema.get("fields", []) if isinstance(one, dict)}
+        known = self._columns()
         for condition in self.where:
             if condition.column not in known:
                 raise CannotCountError(f"it has no column {condition.column!r}")
         return known
+
+    def _columns(self) -> dict[str, Any]:
+        schema = json_object(self.header.schema.encode(errors="replace")) or {}
+        return {str(one.get("name")): one.get("type") for one in schema.get("fields", []) if isinstance(one, dict)}
 
     def _may_match(self, file: _File, types: Mapping[str, Any]) -> bool:
         partitions = self.header.partition_columns
@@ -144,9 +147,10 @@ class RowFilter:
         if operation == "overwrite" or not went:
             return Count(sum(map(self._rows, came)), 0)
         new, old = Counter[int](), Counter[int]()
-        for sums, rewritten in ((new, came), (old, went)):
-            for file in rewritten:
-                sums.update(self._hashes(file))
+        fragments = [(sums, self._fragment(file)) for sums, those in ((new, came), (old, went)) for file in those]
+        schema = self._schema([fragment for _, fragment in fragments])
+        for sums, fragment in fragments:
+            sums.update(self._hashes(fragment, schema))
         if operation == "delete":
             return Count(0, (old - new).total())
         return Count((new - old).total(), 0)
@@ -165,28 +169,48 @@ class RowFilter:
     # -- data -----------------------------------------------------------------------------------------------------------
 
     def _rows(self, file: _File) -> int:
-        scanner = self._scanner(file)
+        fragment = self._fragment(file)
+        scanner = self._scanner(fragment, self._schema([fragment]))
         return scanner.count_rows() if scanner else 0
 
-    def _hashes(self, file: _File) -> Iterator[int]:
+    def _hashes(self, fragment: ds.Fragment, schema: pa.Schema) -> Iterator[int]:
         import polars as pl
 
-        scanner = self._scanner(file)
+        scanner = self._scanner(fragment, schema)
         for batch in scanner.to_batches() if scanner else ():
             frame = pl.from_arrow(batch)
             assert isinstance(frame, pl.DataFrame)
             yield from frame.hash_rows()
 
-    def _scanner(self, file: _File) -> ds.Scanner | None:
-        """Reads the rows of a file that meet the conditions, columns in order of their names; None: there are none."""
+    def _fragment(self, file: _File) -> ds.Fragment:
         import pyarrow.dataset as ds
 
-        fragment = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(file.path, self._files())
-        schema = _plain(fragment.physical_schema)
+        return ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(file.path, self._files())
+
+    def _schema(self, fragments: Sequence[ds.Fragment]) -> pa.Schema:
+        """The columns by which rows of some files are compared: those of the table, in order of their names, as the first file has them.
+
+        A file that is older than a column has it as null, as whoever reads the table sees it: else a row that was only copied into
+        a newer file would seem to be another.
+
+        Args:
+            fragments: the files, newer ones first.
+        """
+        import pyarrow as pa
+
+        columns, found = self._columns(), dict[str, pa.Field]()
+        for fragment in fragments:
+            for field in _plain(fragment.physical_schema):
+                if field.name in columns:
+                    found.setdefault(field.name, field)
+        return pa.schema([found[name] for name in sorted(found)])
+
+    def _scanner(self, fragment: ds.Fragment, schema: pa.Schema) -> ds.Scanner | None:
+        """Reads the rows of a file that meet the conditions, with the columns of a schema; None: there are none."""
         condition = self._condition(schema)
         if condition is False:
             return None
-        return fragment.scanner(schema=schema, columns=sorted(schema.names), filter=condition)
+        return fragment.scanner(schema=schema, filter=condition)
 
     def _files(self) -> FileSystem:
         from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -221,6 +245,13 @@ def uncounted(commit: Commit, why: str) -> Commit:
     }
     total = _unknown(commit.operation)._replace(bytes_added=commit.total.bytes_added)
     return commit._replace(total=total, by=by, uncounted=why)
+
+
+def _at_most(said: Count, counted: Count) -> Count:
+    """A count that is no more than the log says of the commit, where it says that."""
+    pairs = zip(counted[:2], said[:2], strict=True)
+    added, removed = (rows if rows is None or most is None else min(rows, most) for rows, most in pairs)
+    return Count(added, removed, counted.bytes_added)
 
 
 def _unknown(operation: str) -> Count:

@@ -364,3 +364,22 @@ def test_jobs_that_wait_have_their_place_among_the_partitions_that_are_known(pla
     plan.looks(20)
     assert len(parts_of(plan)) == len(plan.planner.state.entries["s"].tables[0].parts) == 3
     assert plan.troubles() == ["too_many_partitions"]
+
+
+def test_a_template_knows_the_partition_of_nulls_as_null(plan, log):
+    log.commit(0, table_id="T")
+    payload = {"p": "{{ table.partition }}", "or": 'p={{ table.partition | default("none") }}', "all": "{{ table }}"}
+    plan.put("s", watching(log, per="p"), overlap="allow_all", payload=payload)
+    plan.put("text", watching(log, per="p"), overlap="allow_all", payload={"p": "p={{ table.partition }}"})
+    plan.looks()
+    log.commit(1, None)
+    plan.looks(2)
+    log.commit(2, None)
+    plan.another_planner()
+    plan.looks(2)
+    found = [one["taskData"] for one in plan.sent]
+    assert [(one["p"], one["or"], one["all"]["partition"]) for one in found] == 2 * [(None, "p=none", None)]
+    assert plan.spans() == [(0, 1), (1, 2)]
+    failed = [one["why"] for one in plan.fires if one["name"] == "text"]
+    assert failed
+    assert all("This fire has no table.partition." in why for why in failed)

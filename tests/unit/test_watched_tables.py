@@ -383,3 +383,20 @@ def test_a_template_knows_the_partition_of_nulls_as_null(plan, log):
     failed = [one["why"] for one in plan.fires if one["name"] == "text"]
     assert failed
     assert all("This fire has no table.partition." in why for why in failed)
+
+
+def test_a_job_of_a_partition_goes_on_while_its_table_is_replaced_in_place_twice(plan, log):
+    log.commit(0, table_id="T")
+    plan.put("s", watching(log, per="p"), constraints=[{"kind": "delay", "delay": "10s"}], **PARTS)
+    plan.looks()
+    log.commit(1, "a")
+    plan.looks(13)
+    log.commit(2, "a", table_id="U")
+    log.commit(3)
+    log.commit(4, "b", table_id="V")
+    plan.looks(13)
+    log.commit(5, "b", table_id="W")
+    plan.looks(13)
+    assert parts_of(plan) == ["a", "a", "b", "b"]
+    assert plan.spans()[-1] == (4, 5)
+    assert stands(plan) == ("W", 5)

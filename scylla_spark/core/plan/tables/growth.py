@@ -55,7 +55,7 @@ class Growth(NamedTuple):
             "name": leaf.table if isinstance(leaf, OnTable) else "", "table_id": self.table_id,
             "from_version": self.from_version, "to_version": self.to_version, "rows": self.rows, "commits": self.commits,
             "bytes": self.size, "partition": self.part or None, "alone": self.alone,
-        } | ({"from_id": self.from_id} if self.from_id else {})  # fmt: skip
+        }  # fmt: skip
 
 
 def as_told(values: Mapping[str, Any]) -> Mapping[str, Any]:

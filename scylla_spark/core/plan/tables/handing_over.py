@@ -51,7 +51,9 @@ def claim_of(latch: Latch | None) -> Mapping[str, Any] | None:
 
 
 def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
-    """Whether no run has the versions of a claim yet: they are of the table that is watched, and go on from where it stands.
+    """Whether no run has the versions of a claim yet: they go on from where its table stands.
+
+    They are of that table, since claims go where another takes its place; one that is replaced in place may have any number of ids.
 
     Args:
         entry: of the schedule.
@@ -59,7 +61,7 @@ def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
         claim: what a job says of the versions.
     """
     handed = entry.tables.get(leaf)
-    if handed is None or not handed.is_of(claim["table_id"], claim.get("from_id", "")):
+    if handed is None:
         return False
     stands: int = handed.of_part(claim["partition"] or "")[0]
     return bool(claim["from_version"] <= stands < claim["to_version"])
@@ -108,12 +110,7 @@ def gone_on(before: Latch, latch: Latch) -> Latch:
     old, new = claim_of(before), claim_of(latch)
     if old is None or new is None or new["to_version"] <= old["to_version"]:
         return before
-    first = old if old["from_version"] < new["from_version"] else new
-    from_id = first.get("from_id", first["table_id"])
-    joined = {**new, "from_version": first["from_version"], "from_id": from_id}
-    if from_id == new["table_id"]:
-        del joined["from_id"]
-    return latch._replace(values={TABLE: joined})
+    return latch._replace(values={TABLE: {**new, "from_version": min(old["from_version"], new["from_version"])}})
 
 
 def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, int]:

@@ -261,7 +261,7 @@ def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], state: Pla
                     found.append((lying, []))
                 found[-1][1].append(seen["table"])
         for table, launches in found:
-            _ranges_of(name, launches, table.parts, from_before=world.is_missing and table is world.tables[0])
+            _ranges_of(name, launches, table.parts, from_before=world.is_missing and table is found[0][0])
     stands = state.entries["table"].tables[0]
     _hold(stands.version == world.table.newest, f"{world.table.newest} versions were not launched")
     _hold(stands.table_id == world.table.ids[-1], "nobody has seen which table lies there")

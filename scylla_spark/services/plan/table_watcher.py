@@ -205,18 +205,20 @@ class TableWatcher:
             if not isinstance(found, TableTrouble):
                 commits = look.table.narrow(found, look.trigger)
                 if not isinstance(commits, TableTrouble):
-                    if wrong := [commit for commit in commits if commit.uncounted]:
-                        self._put_trouble(place, _uncounted(look.table, wrong))
-                    look.unhanded.count(commits, now_us())
-                    if (
-                        look.table.header is not None
-                    ):  # what was handed over may know the table by an earlier id, or by none
-                        look.unhanded.is_at(look.table.header.table_id)
+                    self._take(place, look, commits)
                     if len(found) < MOST_COMMITS:
                         return True
                     continue
                 found = commits
             return self._trouble(place, look, found)
+
+    def _take(self, place: Place, look: _Look, commits: Sequence[Commit]) -> None:
+        """Counts what was read; what was handed over may have an earlier id of the table, or none."""
+        if wrong := [commit for commit in commits if commit.uncounted]:
+            self._put_trouble(place, _uncounted(look.table, wrong))
+        look.unhanded.count(commits, now_us())
+        if look.table.header is not None:
+            look.unhanded.is_at(look.table.header.table_id)
 
     def _trouble(self, place: Place, look: _Look, trouble: TableTrouble) -> bool:
         """Tells of it; where only old commits are gone, what is left is counted on."""
@@ -247,10 +249,8 @@ class TableWatcher:
     def _tell_ranges(self, place: Place, look: _Look) -> None:
         now, pending = now_us(), look.unhanded.pending
         table_id, was = look.unhanded.cursor.table_id, look.unhanded.handed.table_id
-        is_alone = (
-            len(pending.grown) <= 1 and not look.trigger.throttle_us
-        )  # else it is to be known when others have fired
-        slowest = look.unhanded.slowest
+        slowest, is_throttled = look.unhanded.slowest, look.trigger.throttle_us > 0
+        is_alone = len(pending.grown) <= 1 and not is_throttled  # else it must be known when others have fired
         for one in ranges(look.trigger, pending):
             grown = one.grown
             if one.due_us > now or look.told.get(one.key) == grown.commits:
@@ -265,11 +265,7 @@ class TableWatcher:
 
 def _uncounted(table: WatchedTable, commits: Sequence[Commit]) -> TableTrouble:
     """What is told where nobody knows how many rows of some commits meet the conditions."""
-    first, last = commits[0], commits[-1]
-    which = (
-        f"version {first.version}"
-        if first is last
-        else f"{len(commits)} versions between {first.version} and {last.version}"
-    )
+    first, last, many = commits[0], commits[-1], len(commits)
+    which = f"{many} versions between {first.version} and {last.version}" if many > 1 else f"version {first.version}"
     why = f"Of {which} of the table {table.path} it cannot be told how many rows meet the conditions, so they count as enough"
     return TableTrouble("uncounted", f"{why}: {as_clause(first.uncounted)}.")

@@ -147,10 +147,10 @@ class RowFilter:
         if operation == "overwrite" or not went:
             return Count(sum(map(self._rows, came)), 0)
         new, old = Counter[int](), Counter[int]()
-        fragments = [(sums, self._fragment(file)) for sums, those in ((new, came), (old, went)) for file in those]
-        schema = self._schema([fragment for _, fragment in fragments])
-        for sums, fragment in fragments:
-            sums.update(self._hashes(fragment, schema))
+        schema = self._schema([*came, *went])
+        for sums, rewritten in ((new, came), (old, went)):
+            for file in rewritten:
+                sums.update(self._hashes(file, schema))
         if operation == "delete":
             return Count(0, (old - new).total())
         return Count((new - old).total(), 0)
@@ -169,14 +169,13 @@ class RowFilter:
     # -- data -----------------------------------------------------------------------------------------------------------
 
     def _rows(self, file: _File) -> int:
-        fragment = self._fragment(file)
-        scanner = self._scanner(fragment, self._schema([fragment]))
+        scanner = self._scanner(file, self._schema([file]))
         return scanner.count_rows() if scanner else 0
 
-    def _hashes(self, fragment: ds.Fragment, schema: pa.Schema) -> Iterator[int]:
+    def _hashes(self, file: _File, schema: pa.Schema) -> Iterator[int]:
         import polars as pl
 
-        scanner = self._scanner(fragment, schema)
+        scanner = self._scanner(file, schema)
         for batch in scanner.to_batches() if scanner else ():
             frame = pl.from_arrow(batch)
             assert isinstance(frame, pl.DataFrame)
@@ -187,30 +186,30 @@ class RowFilter:
 
         return ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(file.path, self._files())
 
-    def _schema(self, fragments: Sequence[ds.Fragment]) -> pa.Schema:
+    def _schema(self, files: Sequence[_File]) -> pa.Schema:
         """The columns by which rows of some files are compared: those of the table, in order of their names, as the first file has them.
 
         A file that is older than a column has it as null, as whoever reads the table sees it: else a row that was only copied into
         a newer file would seem to be another.
 
         Args:
-            fragments: the files, newer ones first.
+            files: newer ones first; what is known of one is let go of before the next is opened.
         """
         import pyarrow as pa
 
         columns, found = self._columns(), dict[str, pa.Field]()
-        for fragment in fragments:
-            for field in _plain(fragment.physical_schema):
+        for file in files:
+            for field in _plain(self._fragment(file).physical_schema):
                 if field.name in columns:
                     found.setdefault(field.name, field)
         return pa.schema([found[name] for name in sorted(found)])
 
-    def _scanner(self, fragment: ds.Fragment, schema: pa.Schema) -> ds.Scanner | None:
+    def _scanner(self, file: _File, schema: pa.Schema) -> ds.Scanner | None:
         """Reads the rows of a file that meet the conditions, with the columns of a schema; None: there are none."""
         condition = self._condition(schema)
         if condition is False:
             return None
-        return fragment.scanner(schema=schema, filter=condition)
+        return self._fragment(file).scanner(schema=schema, filter=condition)
 
     def _files(self) -> FileSystem:
         from pyarrow.fs import LocalFileSystem, SubTreeFileSystem

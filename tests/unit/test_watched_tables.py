@@ -24,6 +24,9 @@ def watching(log: WatchedLog, **more: Any) -> dict[str, Any]:
     return {"kind": "table", "table": str(log.table), **more}
 
 
+SITE = [{"column": "site", "comparison": "=", "value": 3}]
+
+
 def stands(plan: WatchedPlan) -> tuple[str, int]:
     return plan.planner.state.entries["s"].tables[0][:2]
 
@@ -31,7 +34,7 @@ def stands(plan: WatchedPlan) -> tuple[str, int]:
 # -- a table that is still to come ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"per": "p"}, {"minRows": 1}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"per": "p"}, {"minRows": 1}, {"where": SITE}], ids=str)
 def test_a_table_that_is_written_after_its_schedule_counts_from_its_first_version_on(plan, log, more):
     plan.put("s", watching(log, **more), overlap="allow_all")
     plan.looks(2)
@@ -165,8 +168,6 @@ def test_another_table_at_its_place_that_was_itself_replaced_is_told_of_once_and
 
 
 # -- what cannot be read any more ----------------------------------------------------------------------------------------
-
-SITE = [{"column": "site", "comparison": "=", "value": 3}]
 
 
 @pytest.mark.parametrize(

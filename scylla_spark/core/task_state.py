@@ -46,17 +46,20 @@ def state_of(ended: str | None, last_outcome: str | None, next_us: int, now: int
     return READY
 
 
-def attempts_of(facts: Iterable[Fact]) -> list[Fact]:
+def attempts_of(facts: Iterable[Fact], newest: int | None = None, before: int | None = None) -> list[Fact]:
     """One fact per attempt of a task, in order: how it ended, or that it started.
 
     Args:
-        facts: everything known of one key, from tables and logs, in their order; repeats included.
+        facts: everything known of one key, or of the attempts that are asked for, from tables and logs, in their order; repeats included.
+        newest: only so many, the last ones; None: all.
+        before: only those with smaller numbers.
     """
     best: dict[int, Fact] = {}
     for fact in facts:
         if fact.outcome != TOO_LATE and fact.attempt > 0 and _is_newer(fact, best.get(fact.attempt)):
             best[fact.attempt] = fact
-    return [best[number] for number in sorted(best)]
+    numbers = sorted(number for number in best if before is None or number < before)
+    return [best[number] for number in (numbers if newest is None else numbers[-newest:])]
 
 
 def _is_newer(fact: Fact, known: Fact | None) -> bool:

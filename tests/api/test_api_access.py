@@ -11,7 +11,7 @@ import structlog
 
 from scylla_spark.clock import from_us, iso
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Answer
+from scylla_spark.core.lease_messages import Answer, digest_of_token
 from scylla_spark.core.plan.commands.plan_answer import checked_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.audit_entry import AuditEntry
@@ -365,6 +365,34 @@ def test_every_change_is_written_down_with_who_asked_also_if_it_was_refused(site
     ]
     id = headers["Authorization"].split("_")[1]
     assert told == [(id, "t", "enqueue_a_task", 202), (id, "t", "enqueue_a_task", 403), ("", "", "", 401)]
+
+
+LEASE = "0." + "ab" * 16
+
+
+@pytest.mark.parametrize("path", [
+    f"/v1/leases/{LEASE}/outputs/x.txt", f"/v1/leases/{LEASE}/logs", f"/v1/leases/{LEASE}", f"/V1/Leases//{LEASE}/logs",
+    f"/v1/leases%2F{LEASE}%2Flogs", f"/v1/leases/{LEASE.replace('.', '%2E')}/logs", f"/v1/tokens/ss_0123456789ab_{'ab' * 32}",
+])  # fmt: skip
+@pytest.mark.parametrize("scopes", [(), ("read",), ("lease:mail", "admin")], ids=["stranger", "refused", "let in"])
+def test_no_token_in_a_path_is_written_down(site, monkeypatch, path, scopes):
+    trail = []
+    monkeypatch.setattr(site.app.state.api.audit, "note", trail.append)
+    headers = give(site, *scopes or ("read",))
+    with site.client() as client, structlog.testing.capture_logs() as lines:
+        for method in ("PUT", "POST", "DELETE"):
+            answer = client.request(method, path, headers=headers if scopes else {}, content=b"hi")
+            assert answer.status_code >= 400
+            assert "abab" not in answer.text
+    assert [line for line in lines if line["event"] == "audit"]
+    assert "abab" not in repr((lines, trail))
+
+
+def test_calls_of_one_lease_are_known_by_its_digest(site):
+    with site.client() as client, structlog.testing.capture_logs() as lines:
+        client.put(f"/v1/leases/{LEASE}/outputs/x.txt", content=b"hi")
+    path = f"/v1/leases/{digest_of_token(LEASE)}/outputs/x.txt"
+    assert [line["path"] for line in lines if line["event"] == "audit"] == [path]
 
 
 def test_of_the_refusals_of_an_address_one_a_minute_is_written_down_and_tells_how_many_were_not(site, monkeypatch):

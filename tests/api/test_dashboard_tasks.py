@@ -25,7 +25,7 @@ from scylla_spark.visible import visible
 from tests.support.api_site import Site, shorten_patience
 from tests.support.dashboard_site import foreign, seen, sent
 from tests.support.dashboard_tables import HOSTILE, attempt_row, fill
-from tests.support.delta_tables import append, at, make, task
+from tests.support.delta_tables import append, at, fact, make, task
 
 _S = 1_000_000
 
@@ -173,6 +173,17 @@ def test_a_failed_task_shows_its_attempts_its_error_and_others_like_it(client, s
     assert "filter=state%3Afailed+fingerprint%3A" in answer.text
     assert ":retry" in answer.text
     assert "data-live" not in answer.text, "nothing of it changes any more"
+
+
+@pytest.mark.parametrize("levels", [196, 200])
+def test_a_task_whose_values_are_as_deep_as_any_may_be_is_shown(site, tmp_path, levels):
+    key, deep = TaskKey(at(10), "o", "deep"), f"{'[' * levels}1{']' * levels}"
+    append(f"{tmp_path}/tables", TASKS, [task(key, 9, payload=f'{{"a": {deep[1:-1]}}}')])
+    append(f"{tmp_path}/tables", COMPLETIONS, [fact(key, 1, "succeeded", 9, result=deep)])
+    with site.client() as client:
+        assert client.get(f"/v1/tasks/{id_of(key)}").status_code == 200
+        assert client.get(f"/ui/tasks/{id_of(key)}").status_code == 200
+        assert client.get("/ui/tasks").status_code == 200
 
 
 def test_an_open_task_says_why_it_is_not_done(client, site):

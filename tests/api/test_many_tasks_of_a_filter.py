@@ -11,6 +11,7 @@ import pytest
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
+from scylla_spark.services.api.context import LONG_THREADS
 from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.api.tasks.lists import _SENT_AT_ONCE
 from tests.support.api_site import Site
@@ -71,3 +72,27 @@ def test_an_act_on_very_many_tasks_holds_few_at_once_and_holds_up_nobody(site):
     assert (act.result().json()["matched"], act.result().json()["sent"], broker.came) == (MANY, MANY, MANY)
     assert broker.most <= _SENT_AT_ONCE
     assert most_bytes < MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/tasks:retry?filter=state:open", "/v1/tasks:cancel?filter=state:open", "/v1/queues/mail:clear"]
+)
+def test_who_looks_at_one_thing_does_not_wait_for_acts_on_filters(tmp_path, path):
+    make_filled(f"{tmp_path}/tables", lambda path: None)
+    site, begun, over = Site(str(tmp_path)), threading.Semaphore(0), threading.Event()
+
+    def keys(*given, **more):
+        begun.release()
+        assert over.wait(LIMIT_S)
+        return iter(())
+
+    site.app.state.api.pages.keys = keys
+    with site.client() as client, ThreadPoolExecutor(LONG_THREADS + 1) as beside:
+        acts = [beside.submit(client.post, path) for _ in range(LONG_THREADS)]
+        try:
+            assert all(begun.acquire(timeout=LIMIT_S) for _ in acts)
+            looks = [beside.submit(client.get, place) for place in ("/v1/lanes/lane", "/v1/overview")]
+            assert [look.result(LIMIT_S / 4).status_code for look in looks] == [404, 200]
+        finally:
+            over.set()
+        assert [act.result().status_code for act in acts] == [200] * LONG_THREADS

@@ -3,10 +3,11 @@
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 
+from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import admin, ensure_topics, partition_count, producer, with_broker
+from scylla_spark.io.kafka.topics import admin, ensure_topics, newest_append_us, partition_count, producer, with_broker
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -54,6 +55,15 @@ def test_settings_of_a_topic_that_endanger_tasks_are_refused(settings, unsafe, s
         ensure_topics(settings)
     alter(settings, **safe)
     assert ensure_topics(settings) == identities
+
+
+def test_the_newest_append_time_is_that_of_any_partition_of_both_topics(settings):
+    ensure_topics(settings)
+    before = now_us()
+    with producer(settings) as sender:
+        for topic, partition in (("tasks", 0), ("outcomes", settings.partitions)):
+            appended_us = sender.send(topic, b"{}", partition=partition).get(timeout=10).timestamp * 1000
+            assert newest_append_us(settings) == appended_us >= before - 1_000_000
 
 
 def test_records_kept_for_ever_are_kept_long_enough(settings):

@@ -10,7 +10,7 @@ from unittest.mock import PropertyMock, patch
 from scylla_spark.core.engine import action, feed, recently_ended
 from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US as NEVER
-from scylla_spark.core.engine.lane import Entry
+from scylla_spark.core.engine.lane import Entry, Lane
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
@@ -35,6 +35,7 @@ RULES = {
     "a revoked partition is given away at once": "revokes_at_once",
     "children outlive their dispatcher": "orphans",
     "a set clock goes unnoticed": "ignores_clock_steps",
+    "a fence that came late shows that the clock is right": "believes_late_fences",
     "tasks start before the tail has caught up": "starts_behind_the_tail",
     "progress is read before the horizon is raised": "horizon_after_progress",
     "a look-ahead scan does not wait for far records": "scan_ignores_far_records",
@@ -44,6 +45,7 @@ RULES = {
     "lanes that were cut count as loaded": "ignores_cuts",
     "lanes that were left in the tables count as empty": "forgets_left_lanes",
     "a lane's timer is forgotten": "forgets_timers",
+    "a lane is let go of while it is read": "unloads_what_is_read",
     "offers of other partitions are taken": "offers_of_other_partitions",
     "answers to an earlier tenure count": "answers_outlive_tenures",
     "answers of tables older than what was forgotten count": "old_answers_count",
@@ -122,6 +124,8 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
         if "waits_for_a_record" in broken:
             stack.enter_context(patch.object(TasksTail, "_pass_over", lambda *_args: None))
+        if "unloads_what_is_read" in broken:
+            stack.enter_context(patch.object(Partition, "unload", _whatever_is_asked(Partition.unload)))
         if "ignores_limits" in broken:
             for asks in ("is_open", "admits", "has_slot", "admits_more"):
                 stack.enter_context(patch.object(Gate, asks, lambda *_args: True))
@@ -205,6 +209,16 @@ def _choke(process: Process, method: Callable[..., Any], *args: Any) -> None:
     process.engine._unloading.choked = process.engine._unloading.pressed
 
 
+def _whatever_is_asked(unload: Callable[[Partition, Lane], bool]) -> Callable[[Partition, Lane], bool]:
+    def unloaded(partition: Partition, lane: Lane) -> bool:
+        asked, lane.reloading = lane.reloading, False
+        gone = unload(partition, lane)
+        lane.reloading = asked
+        return gone
+
+    return unloaded
+
+
 def _fence_once(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
     method(partition, *args)
     partition.tried.clear()
@@ -221,7 +235,7 @@ def _certain(process: Process) -> None:
 
 
 def _blind_to_clocks(process: Process) -> None:
-    process.dispatcher._check_clock = lambda *_: None  # type: ignore[method-assign]
+    process.dispatcher._hold_clock_against = lambda *_: None  # type: ignore[method-assign]
     process.engine.doubt = lambda _now: None  # type: ignore[method-assign]
 
 
@@ -306,6 +320,7 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
     "trusts_failed_sends": _wrap("sent", lambda _p, method, *args, ok, now: method(*args, ok=True, now=now)),
     "starts_without_membership": _certain,
     "ignores_clock_steps": _blind_to_clocks,
+    "believes_late_fences": _wrap("fence_again", lambda *_: None),
     "offers_of_other_partitions": _wrap("_ours", lambda *_: True, "_feed"),
     "answers_outlive_tenures": _any_tenure,
     "old_answers_count": _wrap("_forget", _no_floor, "_feed"),

@@ -305,7 +305,7 @@ def a_set_clock_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
 
 def a_fence_shows_nothing_of_the_clock(patch: pytest.MonkeyPatch) -> None:
     """Append times are not looked at."""
-    patch.setattr(PlannerClock, "check", lambda self, append_ms, sent_us, received_us: None)
+    patch.setattr(PlannerClock, "check", lambda self, append_ms, sent_us, received_us, proves=False: None)
 
 
 def claims_of_a_replaced_table_are_kept(patch: pytest.MonkeyPatch) -> None:

@@ -329,12 +329,12 @@ class Process:
                 self.snapshot_at = offset
             self._launch(self.planner, group.number, [change[1] for change in group.changes if change[0] == "send"])
 
-    def _hold_clock_against(self, offset: int, sent_us: int) -> None:
-        self.clock.check(self.world.appended[offset] // 1000, sent_us, self.now)
+    def _hold_clock_against(self, offset: int, sent_us: int, *, proves: bool = False) -> None:
+        self.clock.check(self.world.appended[offset] // 1000, sent_us, self.now, proves=proves)
 
     def _fenced(self, fence: Fence, offset: int) -> None:
         if self.fence is not None and fence == self.fence:
-            self._hold_clock_against(offset, self.fenced_us)
+            self._hold_clock_against(offset, self.fenced_us, proves=True)
             self.planner = Planner(
                 self.state,
                 fence,

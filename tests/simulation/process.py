@@ -156,6 +156,23 @@ class Process:
         self._next_step = 0
         now = self.world.now + self.skew
         self.steps += 1
+        try:
+            self._step_or_rest(now)
+        except RuntimeError as error:
+            self._end_if_clock(error)
+            return
+        if self._tasks_due() or not self.outcomes._controls.empty():
+            self.wake_tails()
+        due = self._wakes_at - now if not self.mailbox._messages else 0
+        self.wake_engine(self.world.jitter(10, 100) + min(max(due, 0), _SLEEP_US))
+
+    def _end_if_clock(self, error: RuntimeError) -> None:
+        """Its clock is wrong, as its own fence shows, or was: it ends with an error."""
+        if "clock" not in str(error):
+            raise error
+        self.world.crash(self)
+
+    def _step_or_rest(self, now: int) -> None:
         if self._rests(now):
             self.mailbox.drain()
             self.dispatcher._clock()
@@ -164,10 +181,6 @@ class Process:
             self._stepped_skew = self.skew
             self._wakes_at = 0 if self.mailbox._messages else self.engine.next_wake()
             self._may_rest = now < self._wakes_at and _rests(self.engine)
-        if self._tasks_due() or not self.outcomes._controls.empty():
-            self.wake_tails()
-        due = self._wakes_at - now if not self.mailbox._messages else 0
-        self.wake_engine(self.world.jitter(10, 100) + min(max(due, 0), _SLEEP_US))
 
     @property
     def looks(self) -> bool:
@@ -228,9 +241,7 @@ class Process:
         try:
             self.outcomes.turn(wait_s=0)
         except RuntimeError as error:
-            if "clock" not in str(error):
-                raise
-            self.world.crash(self)  # its own fence shows that its clock is wrong: it ends with an error
+            self._end_if_clock(error)
             return
         if self.reader.has_news():
             self._soon(5, 60, self._read_outcomes)

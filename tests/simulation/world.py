@@ -238,7 +238,8 @@ class World:
             self.definitions.change()
 
     def _set_clock(self, process: Process) -> None:
-        process.skew = self.rng.choice([-20, -3, 3, 20]) * SECOND
+        skew = self.rng.choice([-20, -3, 3, 20]) * SECOND
+        process.skew = 0 if process.skew else skew  # what was wrong is set right
 
     def crash(self, process: Process) -> None:
         """A process ends at once; another comes in its place, and the group misses the first some time later."""

@@ -173,6 +173,7 @@ def assert_same(live: PlanState, folded: PlanState) -> None:
     """What the planner holds is what its log says."""
     assert live.entries == folded.entries
     assert live.runs == folded.runs
+    assert live.successes == folded.successes
     assert live.calendars == folded.calendars
     assert live.graves == folded.graves
     assert live.handlers == folded.handlers

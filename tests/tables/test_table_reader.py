@@ -156,6 +156,19 @@ def test_attempts_come_in_log_order_with_the_time_of_the_next(path, readers):
     assert readers.attempts(key)[1].next_us == key.time_us + 20_000_000
 
 
+def test_of_very_many_attempts_the_newest_are_read_and_those_before_a_number(path, readers):
+    key = TaskKey(at(10), "o", "u")
+    append(path, ATTEMPTS, [fact(key, number, how, number) for number in range(1, 9) for how in ("started", "failed")])
+    append(path, ATTEMPTS, [fact(key._replace(ordering_id="p"), 9, "failed", 9)])
+
+    def numbers(*chosen):
+        return [one.attempt for one in readers.attempts(key, *chosen) if one.outcome == "failed"]
+
+    assert numbers() == list(range(1, 9))
+    assert (numbers(3), numbers(3, 4), numbers(3, 1), numbers(None, 3)) == ([6, 7, 8], [1, 2, 3], [], [1, 2])
+    assert len(readers.attempts(key, 1)) == 2, "its start and its end"
+
+
 def test_completed_finds_many_keys_over_partitions_and_hours(path, readers):
     keys = [TaskKey(at(hour, us=number), f"lane-{number}", "u") for hour in (0, 5, 23) for number in range(20)]
     append(path, COMPLETIONS, [fact(key, 1, "succeeded") for key in keys[::2]])

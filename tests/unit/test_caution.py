@@ -157,6 +157,7 @@ def test_a_lane_announces_one_start_though_memory_lets_go_of_it_and_its_tasks_ar
     world.finish(world.released[-1])
     world.pump()
     world.engine.reloaded(world.tenure, "a", [], Basis(), NOW, more=True)
+    world.partition.lanes["a"].reloading = False  # memory is short before it asks again
     assert world.partition.unload(world.partition.lanes["a"])
     world.engine.rows(world.tenure, [row(second, 1)], Basis(), NOW)
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW, frozenset())

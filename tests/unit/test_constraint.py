@@ -51,6 +51,11 @@ def test_the_last_run_counts_only_if_it_succeeded_lately_or_is_still_active():
     assert five_minutes.judge(Situation(NOW, last_success_us=NOW - 300 * S), NOW).met
 
 
+def test_a_rate_of_more_than_is_counted_was_stored_once_and_is_judged_by_what_is_counted():
+    launches = tuple(range(NOW - 1_000, NOW))
+    assert not Rate(5_000, 10 * S).judge(Situation(NOW, launches_us=launches), NOW).met
+
+
 def test_a_rate_holds_in_any_stretch():
     rng, launches, now = random.Random(1), [], NOW
     rate = Rate(3, 10 * S)

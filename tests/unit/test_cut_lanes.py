@@ -1,5 +1,6 @@
 """Lanes that are cut before a task that they run, or were cut before: what is earlier may stand in the tables."""
 
+from scylla_spark.core.engine.action import Reload
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.table_progress import Mark
@@ -50,3 +51,19 @@ def test_a_whole_scan_that_left_a_lane_in_the_tables_cuts_it_again_where_memory_
     assert (list(lane.entries), list(lane.beyond)) == ([], [late])
     assert [i.key for i in world.at(320)] == [], "what is earlier is read first"
     assert lane.reloading
+
+
+def test_a_lane_that_is_being_read_is_not_let_go_of_since_the_answer_is_too_old_for_what_that_would_leave():
+    world = Harness()
+    first = world.enqueue(unique="u1", due=100)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": first}, Mark(1), world.now)
+    lane = world.partition.lanes["a"]
+    assert lane.reloading
+    early = world.enqueue(unique="u0", due=50)
+    assert not world.partition.unload(lane)
+    later = ScanRow(Command("enqueue", first._replace(uniqueness_key="u2"), 0, "h"))
+    world.engine.take_actions()
+    world.engine.reloaded(world.tenure, "a", [later], Basis(1), world.now, more=False)
+    (again,) = [item for item in world.engine.take_actions() if isinstance(item, Reload)]
+    assert (lane.frontier < early, again.covering) == (True, 1)
+    assert [i.key for i in world.at(100)] == [], "the earlier one is read first"

@@ -540,6 +540,32 @@ def test_a_note_of_another_day_is_refused() -> None:
     assert "de" not in plan.planner.state.calendars
 
 
+@pytest.mark.parametrize("how", ["goes on", "restarts", "restarts from a snapshot"])
+@pytest.mark.parametrize("gone", ["changed", "deleted", "deleted while it runs"])
+def test_a_success_counts_for_the_handler_that_had_it_whatever_becomes_of_its_schedule(gone, how) -> None:
+    plan = PlannerHarness()
+    within = [{"kind": "last_run", "within": "4h", "otherwise": "abort"}]
+    plan.put("s", {"kind": "event", "name": "e"}, handler="a")
+    plan.event("e")
+    if gone == "deleted while it runs":
+        plan.ask("delete", names=["s"])
+    plan.end()
+    if gone == "changed":
+        plan.put("s", {"kind": "event", "name": "e"}, handler="b", constraints=within)
+    elif gone == "deleted":
+        plan.ask("delete", names=["s"])
+    plan.put("other", {"kind": "event", "name": "o"}, handler="a", constraints=within)
+    plan.pass_s(60)
+    if how == "restarts from a snapshot":
+        plan.log = plan.snapshot()
+    if how != "goes on":
+        plan.restart(SECOND)
+    plan.event("e")
+    plan.event("o")
+    assert plan.verdicts("other") == ["skipped"]
+    assert plan.verdicts("s")[1:] == (["launched"] if gone == "changed" else [])
+
+
 HOLIDAYS = [["2026-12-25"], ["2026-12-25", "2026-12-26"]]
 
 

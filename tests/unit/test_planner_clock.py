@@ -181,6 +181,21 @@ def test_a_clock_that_is_wrong_from_the_beginning_decides_nothing(broker, begin)
     assert not broker.groups()
 
 
+@pytest.mark.parametrize(
+    ("append_s", "received_s", "shows"), [(0.1, 0.2, True), (3.5, 3.6, True), (0.1, 1.2, False), (4, 9, False)]
+)
+def test_an_answer_that_comes_late_shows_nothing_of_the_clock(append_s, received_s, shows):
+    clock, sent_us = PlannerClock(lambda: (START, 0)), START
+    append_ms, received_us = (START + int(append_s * SECOND)) // 1000, START + int(received_s * SECOND)
+    clock.check(append_ms, sent_us, received_us)
+    try:
+        clock.check(append_ms, sent_us, received_us, proves=True)
+    except ClockWasSet:
+        assert not shows
+    else:
+        assert shows
+
+
 def test_a_clock_that_goes_wrong_slowly_is_seen_by_what_is_written(broker, begin, monkeypatch):
     put(broker)
     tenure = begin()

@@ -118,7 +118,7 @@ def test_a_count_ends_a_rule_of_each_second_at_the_right_one():
     sixty = ",".join(map(str, range(60)))
     rule = {"kind": "rrule", "rule": f"FREQ=HOURLY;BYMINUTE={sixty};BYSECOND={sixty}", "start": "2026-01-01T00:00"}
     found = read_trigger(rule | {"startAt": "2027-01-01T00:00:00Z", "count": 1_000})
-    assert found.times.end_us == 1_798_761_600_000_000 + 999 * 1_000_000
+    assert found.times.last_us == 1_798_761_600_000_000 + 999 * 1_000_000
 
 
 def test_counts_of_all_times_of_a_trigger_have_a_bound_but_what_is_stored_is_read():
@@ -128,7 +128,7 @@ def test_counts_of_all_times_of_a_trigger_have_a_bound_but_what_is_stored_is_rea
             read_trigger(trigger)
         with pytest.raises(ArgumentError, match="add up to 2100; at most 2000"):
             read_schedule(WHOLE | {"trigger": trigger})
-    assert read_trigger(counted | {"count": 600}).branches[0].times.end_us == 1_850_518_800_000_000
+    assert read_trigger(counted | {"count": 600}).branches[0].times.last_us == 1_850_518_800_000_000
     definition = {"name": "a", "handler": "h", "trigger": counted}
     assert len(Entry("a", json.dumps(definition)).schedule.trigger.branches) == 3
 
@@ -181,6 +181,7 @@ def changed(**changes):
         (changed(constraints=[{"kind": "concurrency", "most": 0}]), "nothing would ever run"),
         (changed(constraints=[{"kind": "delay"}]), "delay"),
         (changed(constraints=[{"kind": "rate", "most": 1, "per": "1s", "tz": "UTC"}]), "rate"),
+        (changed(constraints=[{"kind": "rate", "most": 1_001, "per": "1h"}]), "more than the 1,000 that are counted"),
         (changed(constraints=[{"kind": "time_range", "begin": "06:00", "end": "06:00"}]), "empty"),
         (changed(overlap="perhaps"), "overlap"),
         (changed(priority=256), "priority"),

@@ -125,6 +125,19 @@ def test_holidays_are_listed_with_what_becomes_of_their_times():
     ]
 
 
+@pytest.mark.parametrize(
+    ("on_holiday", "days"), [("next", [23, 24, 26]), ("skip", [23, 24]), ("previous", [23, 24, 24])]
+)
+def test_the_last_of_counted_times_counts_where_a_holiday_moves_it(on_holiday, days):
+    start = datetime(2026, 12, 23, tzinfo=UTC)
+    trigger = Trigger.cron("0 5 * * *", calendar="de", on_holiday=on_holiday, start_at=start, count=3)
+    calendars = {"de": Days({date(2026, 12, 25)})}
+    found = following(series(trigger), calendars, instant("2026-12-20T00:00:00Z"), 5)
+    assert [int(row.local[12:14]) for row in found if row.fires] == sorted(set(days))
+    back = preceding(series(trigger), calendars, instant("2027-06-01T00:00:00Z"), 5)
+    assert [row.at_us for row in back if row.fires] == [row.at_us for row in found if row.fires]
+
+
 @pytest.mark.parametrize("trigger", [
     Trigger.cron("* * * * * *"), Trigger.every("1s"), Trigger.cron("0 2 * * *", BERLIN), Trigger.cron("0 0 29 2 *"),
     Trigger.at(*(datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 29))),

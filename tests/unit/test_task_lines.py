@@ -8,9 +8,12 @@ import pytest
 
 from scylla_spark.cli.output import Output
 from scylla_spark.client.tasks.logs import LineFilter, _Told, place_of
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.log_record import LogLine, LogRecord, marker
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.io.kafka import task_lines_reader, topics
+from scylla_spark.io.kafka.task_lines_reader import LogLines
 
 KEY = TaskKey(1, "lane", "key")
 
@@ -55,3 +58,52 @@ def test_reading_goes_on_behind_any_line_or_marker():
         assert list(told.news([record(1, 1, 2), gap, record(1, 5), record(2, 1)])) == every[index + 1 :]
     assert _Told(LineFilter(attempt=2)).wants(2)
     assert not _Told(LineFilter(attempt=2)).wants(1)
+
+
+class Broker:
+    """A consumer, and the clock: of a topic of ten records each poll gives one, until the broker has gone."""
+
+    def __init__(self, stays: int) -> None:
+        self.stays = stays
+        self.at = 0
+        self.now = 0
+        self.polls = 0
+
+    def assign(self, places):
+        self.places = places
+
+    def seek(self, place, offset):
+        self.at = offset
+
+    def beginning_offsets(self, places):
+        return dict.fromkeys(places, 0)
+
+    def end_offsets(self, places):
+        return dict.fromkeys(places, 10)
+
+    def position(self, place):
+        return self.at
+
+    def poll(self, timeout_ms):
+        self.polls += 1
+        assert self.polls < 1_000
+        if self.at < self.stays:
+            self.at += 1
+            self.now += 15_000_000  # a slow one
+        else:
+            self.now += timeout_ms * 1_000
+        return {}
+
+
+@pytest.mark.parametrize("stays", [10, 4])
+def test_lines_are_read_as_long_as_any_come_and_not_for_ever(monkeypatch, tmp_path, stays):
+    broker = Broker(stays)
+    monkeypatch.setattr(topics, "consumer", lambda *given, **options: broker)
+    monkeypatch.setattr(task_lines_reader, "boot_us", lambda: broker.now)
+    reader = LogLines(Settings(data_dir=str(tmp_path), partitions=4), KEY, 0)
+    if stays == 10:
+        assert list(reader.rest()) == []
+        return
+    with pytest.raises(UnreachableError, match="in time"):
+        list(reader.rest())
+    assert broker.now <= 4 * 15_000_000 + 21_000_000

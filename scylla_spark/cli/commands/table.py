@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from scylla_spark.cli.context import Context, context
+from scylla_spark.clock import now_us
 
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
-    from scylla_spark.services.ingest.maintenance import Maintenance
+    from scylla_spark.services.ingest.ingest import Ingest
 
 _COLUMNS: Final = (
     "partition", "tasks_behind", "outcomes_behind", "folded_until", "closed_until", "open_hours", "state", "epoch", "lanes", "loaded",
@@ -49,17 +50,21 @@ def stats(
 @app.command()
 def compact(ctx: typer.Context) -> None:
     """Put small files together, while no ingest runs; one that runs does it by itself, between batches."""
-    _tidy(context(ctx), lambda chores, now: chores.compactor.compact_all(now))
+    _tidy(context(ctx), lambda ingest: ingest.maintenance.compactor.compact_all(now_us()))
 
 
 @app.command()
 def purge(ctx: typer.Context) -> None:
     """Delete history older than ingest.retention, while no ingest runs; one that runs does it by itself, every hour."""
-    _tidy(context(ctx), lambda chores, now: chores.purge_all(now))
+    _tidy(context(ctx), _purge)
 
 
-def _tidy(cli: Context, work: Callable[[Maintenance, int], None]) -> None:
-    from scylla_spark.clock import now_us
+def _purge(ingest: Ingest) -> None:
+    ingest.hear_the_time()
+    ingest.maintenance.purge_all(ingest.clock.now())
+
+
+def _tidy(cli: Context, work: Callable[[Ingest], None]) -> None:
     from scylla_spark.io.host.session import open_session
     from scylla_spark.services.ingest.ingest import Ingest
 
@@ -70,7 +75,7 @@ def _tidy(cli: Context, work: Callable[[Maintenance, int], None]) -> None:
     try:
         ingest.hold()
         ingest.begin()
-        work(ingest.maintenance, now_us())
+        work(ingest)
     finally:
         ingest.stop()
         spark.stop()

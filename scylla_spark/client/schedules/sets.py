@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scylla_spark.client.schedules.schedule import Schedule
 
 MAX_PART_BYTES: Final = 400 * 1024
+_REMOVED_AT_ONCE: Final = 1_000
 
 
 def put(
@@ -48,8 +49,8 @@ def put(
             raise _stopped(error, parts, number) from error
     if prune is not None:
         gone = _pruned(plan.state(), names, prune)
-        if gone:
-            done |= plan.ask("delete", names=gone, author=author or None).done
+        for first in range(0, len(gone), _REMOVED_AT_ONCE):
+            done |= plan.ask("delete", names=gone[first : first + _REMOVED_AT_ONCE], author=author or None).done
     return done
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from scylla_spark.core.plan.times import zone
-from scylla_spark.core.plan.times.breaks import Days
+from scylla_spark.core.plan.times.breaks import MOST_DAYS_MOVED, Days
 from scylla_spark.core.plan.times.cron import Cron, is_fixed
 from scylla_spark.core.plan.times.fire_times import Calendars, Every, FireTimes
 from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
@@ -17,6 +17,7 @@ from scylla_spark.core.plan.times.zone import Step
 
 MOST_LEFT_OUT: Final = 20  # between two times; more are told of in one line
 _OLDEST_US: Final = 50 * 366 * zone.DAY_US
+_MOST_MOVED_US: Final = (MOST_DAYS_MOVED + 1) * zone.DAY_US
 
 
 class PlannedTime(NamedTuple):
@@ -59,7 +60,7 @@ def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, cou
         before_us: earlier than this, microseconds since the epoch.
         count: how many that fire, at most.
     """
-    before_us = min(before_us, max((one.end_us + 1 for one in series), default=0))
+    before_us = min(before_us, max((min(one.end_us, one.last_us + _MOST_MOVED_US) + 1 for one in series), default=0))
     oldest_us = max(before_us - _OLDEST_US, 0)
     times = list(islice(planned_before(series, before_us, calendars, after_us=oldest_us - 1), max(count, 0)))[::-1]
     return _listed(series, calendars, times[0] - 1, times) if times else []

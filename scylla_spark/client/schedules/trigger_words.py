@@ -132,8 +132,8 @@ def _bounds_in_words(times: FireTimes) -> str:
     parts = []
     if times.start_us != EARLIEST_US:
         parts.append(f"from {iso(times.start_us)} on")
-    if times.end_us != LATEST_US - 1:
-        parts.append(f"until {iso(times.end_us)}")
+    if (end_us := min(times.end_us, times.last_us)) != LATEST_US - 1:
+        parts.append(f"until {iso(end_us)}")
     if times.calendar:
         parts.append(f"{_HOLIDAY[times.on_holiday]} the days of the calendar {times.calendar!r}")
     if times.blackouts:

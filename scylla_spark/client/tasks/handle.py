@@ -23,7 +23,7 @@ from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.core.task_state import attempts_of, completion_of
-from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of, task_failed
+from scylla_spark.core.task_status import DETAILS, Attempt, TaskStatus, attempt_of, status_of, task_failed
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import (
     ConflictError,
@@ -76,12 +76,17 @@ class TaskHandle(Generic[R_co]):
             return status
         return with_word_of_owner(status, lambda: self._connection.owner_address(self._partition))
 
-    def attempts(self) -> list[Attempt]:
-        """Every recorded attempt in order: one entry each, with how it ended, or how far it is by the word of its dispatcher."""
+    def attempts(self, newest: int | None = None, before: int | None = None) -> list[Attempt]:
+        """The recorded attempts in order: one entry each, with how it ended, or how far it is by the word of its dispatcher.
+
+        Args:
+            newest: only so many, the last ones: of a task that is tried for ever there may be very many; None: all.
+            before: only those with smaller numbers.
+        """
         with self._log.watching(self.key):
             self._caught_up()
             facts = self._facts()
-        attempts = [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
+        attempts = [attempt_of(fact) for fact in attempts_of(self._stored(newest, before) + facts, newest, before)]
         return told_by_owner(attempts, self.key, lambda: self._connection.owner_address(self._partition))
 
     def result(self, timeout: object = None) -> R_co:
@@ -238,7 +243,11 @@ class TaskHandle(Generic[R_co]):
             NotFoundError: there is no such task.
         """
         self.status(live=False)
-        attempts = [one for one in self.attempts() if attempt in (None, one.number)]
+        attempts = (
+            self.attempts()
+            if attempt is None
+            else [one for one in self.attempts(1, attempt + 1) if one.number == attempt]
+        )
         files = OutputFiles(self._connection.settings.outputs_path)
         return outputs_of(attempts, self.key, files, self._connection.rules.partitions)
 
@@ -284,7 +293,7 @@ class TaskHandle(Generic[R_co]):
             fresh = self._caught_up()
             facts = self._facts()  # log before tables: what ingest moves meanwhile is seen twice, never not at all
         commands = self._log.commands(self._partition, self.key) if fresh else []
-        facts = self._stored() + facts
+        facts = self._stored(DETAILS) + facts
         row, folded = self._readers.task(self.key), Folded()
         for command in (
             [] if row is None else [row.command, *_cancels(row.command, cancelled=row.cancelled)]
@@ -300,9 +309,9 @@ class TaskHandle(Generic[R_co]):
     def _facts(self) -> list[Fact]:
         return self._log.facts(self._partition, self.key)
 
-    def _stored(self) -> list[Fact]:
+    def _stored(self, newest: int | None, before: int | None = None) -> list[Fact]:
         ended = self._readers.completion(self.key)
-        return [*self._readers.attempts(self.key), *([ended] if ended is not None else [])]
+        return [*self._readers.attempts(self.key, newest, before), *([ended] if ended is not None else [])]
 
     def _caught_up(self) -> bool:
         try:

@@ -177,6 +177,10 @@ class Engine:
         """Something is amiss, such as a step of the clock; see `Ownership.doubt`."""
         self._ownership.doubt(now)
 
+    def fence_again(self, tenure: Tenure, fence: Fence, now: int) -> None:
+        """A fence is not to count; see `Ownership.fence_again`."""
+        self._ownership.fence_again(tenure, fence, now)
+
     # -- queues -----------------------------------------------------------------------------------------------------------
 
     def put_queue(self, queue: str, limits: QueueLimits | None, _now: int) -> None:

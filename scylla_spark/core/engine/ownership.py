@@ -110,6 +110,12 @@ class Ownership:
             if partition.deciding or partition.state is FENCING:
                 self._fence(partition, now)
 
+    def fence_again(self, tenure: Tenure, fence: Fence, now: int) -> None:
+        """That fence has shown nothing of the clock: if it is still the newest, one more takes its place, and it does not count."""
+        partition = self._state.held(tenure)
+        if partition is not None and partition.mine == fence:
+            self._fence(partition, now)
+
     def drop(self, number: int) -> None:
         """The partition was lost: forget it at once; what runs is killed and not recorded."""
         partition = self._discard(number)

@@ -208,9 +208,12 @@ class Partition:
         return self.taken and key.ordering_id not in self.lanes and not self.left(key)
 
     def unload(self, lane: Lane) -> bool:
-        """Lets go of a whole lane, if all of it can be read again; then tables are to be read that hold all that was let go of."""
+        """Lets go of a whole lane, if all of it can be read again; then tables are to be read that hold all that was let go of.
+
+        A lane that is being read stays: its answer is too old for what was let go of, and would be taken for that to a later question.
+        """
         lane.trim(0)
-        if lane.entries or lane.beyond:
+        if lane.entries or lane.beyond or lane.reloading:
             return False
         lane.stamp += 1
         del self.lanes[lane.ordering_id]

@@ -17,6 +17,7 @@ from scylla_spark.errors import ArgumentError
 Otherwise = Literal["wait", "abort"]
 
 MOST: Final = 1_000_000
+MOST_RATE: Final = 1_000  # so many launches are remembered
 _MINUTES: Final = 24 * 60
 
 
@@ -145,11 +146,12 @@ class Rate:
 
     def judge(self, situation: Situation, now: int) -> Judgement:
         """Whether another launch fits."""
+        most = min(self.most, MOST_RATE)  # of a definition that was stored when more were allowed
         recent = [at for at in situation.launches_us if at > now - self.per_us]
-        why = f"{len(recent)} of at most {self.most} launches in {self.per_us / 1e6:g} s"
-        if len(recent) < self.most:
+        why = f"{len(recent)} of at most {most} launches in {self.per_us / 1e6:g} s"
+        if len(recent) < most:
             return Judgement(True, why)
-        return Judgement(False, why, recent[-self.most] + self.per_us)
+        return Judgement(False, why, recent[-most] + self.per_us)
 
 
 Constraint = Concurrency | Delay | LastRun | TimeRange | Rate

@@ -70,7 +70,7 @@ class EndedRuns:
             handler = self._conclude(entry, run, fact, runs_later=is_run_later(entry, run, fact))
             self._room(handler, now, entry.name)
         elif (gone := self._state.handlers.get(fact.key)) is not None:
-            self._conclude_without_schedule(fact.key)
+            self._conclude_without_schedule(fact)
             self._room(gone, now)
 
     def go_on(self, at: Partly, fact: Fact, now: int) -> None:
@@ -115,16 +115,17 @@ class EndedRuns:
     def _tell_singly(self, at: Partly, fact: Fact, now: int) -> None:
         handler = self._state.handlers.get(fact.key)
         if handler is not None:
-            self._conclude_without_schedule(fact.key)
+            self._conclude_without_schedule(fact)
             self._room(handler, now)
             if was_run(self._state, fact.key):
                 self._tell(at, *named(fact.key), fact, now, handler)
                 return
         self._tell_by_hand(at, fact, now)
 
-    def _conclude_without_schedule(self, key: TaskKey) -> None:
-        self._journal.conclude(RUN_ENDED, key)
-        self._answers.ended(key)
+    def _conclude_without_schedule(self, fact: Fact) -> None:
+        succeeded = (fact.finished_us,) if fact.outcome == "succeeded" else ()
+        self._journal.conclude(RUN_ENDED, fact.key, *succeeded)
+        self._answers.ended(fact.key)
 
     def _room(self, handler: str, now: int, name: str = "") -> None:
         """A run of a handler has ended: what has waited for that, and what waits of a schedule, is looked at again."""

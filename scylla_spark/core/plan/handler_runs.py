@@ -28,7 +28,6 @@ class HandlerRuns:
         self._state = journal.state
         self._active: dict[str, _Active] = {}
         self._handlers: dict[TaskKey, str] = {}  # of these runs, which their schedules need not have any more
-        self._succeeded_us: dict[str, int] = {}
         journal.watchers.append(self._watch)
         for key, handler in self._state.handlers.items():
             self._begins(key, handler)
@@ -37,7 +36,6 @@ class HandlerRuns:
         """Takes over a schedule of the log."""
         for run in entry.runs.values():
             self._begins(run.key, self._state.handlers.get(run.key, entry.handler))
-        self._note_success(entry.handler, entry.last_success_us)
 
     def active(self, handler: str, now: int) -> int:
         """How many runs of a handler are active; of a backfill's lane, in which the others wait, one is.
@@ -51,15 +49,13 @@ class HandlerRuns:
 
     def last_success_us(self, handler: str) -> int | None:
         """When the last successful run of a handler ended; None: none is known."""
-        return self._succeeded_us.get(handler)
+        return self._state.successes.get(handler)
 
     def _watch(self, change: Change) -> None:
         if change[0] == "fire" and change[2]["verdict"] == LAUNCHED:
             self._begins(TaskKey(*change[2]["key"]), self._state.entries[change[1]].handler)
         elif change[0] == "end":
-            handler = self._ends(TaskKey(*change[6]))
-            if change[3] == "succeeded":
-                self._note_success(handler or self._state.entries[change[1]].handler, change[5])
+            self._ends(TaskKey(*change[6]))
         elif change[0] == RUN_ENDED:
             self._ends(TaskKey(*change[1]))
 
@@ -69,18 +65,13 @@ class HandlerRuns:
         self._handlers[key] = handler
         self._active.setdefault(handler, _Active()).add(key)
 
-    def _ends(self, key: TaskKey) -> str:
-        """The handler of a run that has ended; empty: it was none of ours."""
+    def _ends(self, key: TaskKey) -> None:
+        """A run has ended; nothing happens where it is none of ours."""
         handler = self._handlers.pop(key, "")
         if handler:
             self._active[handler].remove(key)
             if not self._active[handler].keys:
                 del self._active[handler]
-        return handler
-
-    def _note_success(self, handler: str, at_us: int) -> None:
-        if at_us:
-            self._succeeded_us[handler] = max(at_us, self._succeeded_us.get(handler, 0))
 
 
 class _Active:

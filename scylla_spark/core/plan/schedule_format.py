@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Required
 from pydantic import Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from scylla_spark.core.plan.constraint import Delay
+from scylla_spark.core.plan.constraint import MOST_RATE, Delay, Rate
 from scylla_spark.core.plan.constraint_format import ConstraintShape, read_constraint
 from scylla_spark.core.plan.payload_template import Template
 from scylla_spark.core.plan.schedule import CatchUp, Overlap, Policies, Schedule, Work
@@ -82,6 +82,7 @@ def read_schedule(value: Any) -> Schedule:
             hint="Give at least 1 ms, or leave it out: it is a day by default.",
         )
     _check_delays(schedule)
+    _check_rates(schedule)
     return schedule
 
 
@@ -130,6 +131,20 @@ def _check_delays(schedule: Schedule) -> None:
             raise ArgumentError(
                 f"A delay of {one.delay_us / 1e6:g} s is never over: a job is dropped after {timeout_us / 1e6:g} s.",
                 hint="Make `job_timeout` (a day, by default) longer than the delay.",
+            )
+
+
+def _check_rates(schedule: Schedule) -> None:
+    """Whether so many launches are remembered as a rate asks for.
+
+    Raises:
+        ArgumentError: they are not.
+    """
+    for one in schedule.constraints:
+        if isinstance(one, Rate) and one.most > MOST_RATE:
+            raise ArgumentError(
+                f"A rate of {one.most:,} launches is more than the {MOST_RATE:,} that are counted.",
+                hint='Ask for fewer in a shorter span, such as rate(1_000, "40m") for 1,500 an hour, or limit the queue: `rate` of it.',
             )
 
 

@@ -161,7 +161,7 @@ def check_bounds(trigger: Trigger) -> None:
         ArgumentError: a leaf has such times.
     """
     for leaf in leaves(trigger):
-        if isinstance(leaf, AtTimes) and leaf.times.start_us > leaf.times.end_us:
+        if isinstance(leaf, AtTimes) and leaf.times.start_us > min(leaf.times.end_us, leaf.times.last_us):
             raise ArgumentError(
                 "No time lies between the start and the end of the trigger.",
                 hint="Give an endAt (end_at in Python) that comes after startAt.",
@@ -265,7 +265,7 @@ def _times(found: Mapping[str, Any]) -> Trigger:
         found = {**found, "phase": bounds["start_us"]}
     rule = make(found, tz)
     if "count" in found:
-        bounds["end_us"] = min(_last_of(rule, found, bounds), bounds.get("end_us", LATEST_US - 1))
+        bounds["last_us"] = _last_of(rule, found, bounds)
     return AtTimes(
         FireTimes(
             rule,

@@ -171,9 +171,25 @@ class TableReader:
         rows = self._rows(first_completions(self._at(COMPLETIONS, [key]).filter(*is_key(key))))
         return fact(rows[0]) if rows else None
 
-    def attempts(self, key: TaskKey) -> list[Fact]:
-        """All recorded starts and unfinal attempts of a key, oldest first; repeats are possible."""
-        rows = self._rows(self._at(ATTEMPTS, [key]).filter(*is_key(key)))
+    def attempts(self, key: TaskKey, newest: int | None = None, before: int | None = None) -> list[Fact]:
+        """Recorded starts and unfinal attempts of a key, oldest first; repeats are possible.
+
+        Args:
+            key: of the task.
+            newest: only of so many attempts, the last ones, so that the errors of all others are not read; None: of all.
+            before: only of attempts with smaller numbers.
+        """
+        import polars as pl
+
+        chosen = self._at(ATTEMPTS, [key]).filter(*is_key(key))
+        if before is not None:
+            chosen = chosen.filter(pl.col("attempt") < before)
+        if newest is not None:
+            numbers = chosen.select("attempt").unique().collect()["attempt"].top_k(newest)
+            if numbers.is_empty():
+                return []
+            chosen = chosen.filter(pl.col("attempt") >= numbers.min())
+        rows = self._rows(chosen)
         rows.sort(key=lambda row: attempt_order(row["attempt"], row["outcome"], row["fact_offset"] or 0))
         return [fact(row) for row in rows]
 

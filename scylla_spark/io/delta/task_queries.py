@@ -11,6 +11,7 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task_state import OPEN, STATES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.rejected_records import RejectedRecords
 from scylla_spark.io.delta.rows import (
     IDENTITY,
     Pruning,
@@ -20,7 +21,7 @@ from scylla_spark.io.delta.rows import (
 )
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_status_rows import LISTED, status_rows, with_state
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TABLES
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TABLES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -121,20 +122,10 @@ class TaskQueries:
         Raises:
             ArgumentError: the limit is out of range.
         """
-        import polars as pl
-
         check_limit(limit)
-        pruning: Pruning | None = None
-        if since_us is not None:
-            pruning = [[("day", ">=", from_us(since_us).date())]]
-        rows = self._readers.frame(REJECTED, pruning)
-        if reason is not None:
-            rows = rows.filter(pl.col("reason") == reason)
-        if since_us is not None:
-            rows = rows.filter(pl.col("appended_at") >= pl.lit(from_us(since_us)))
-        order = ["appended_at", "topic", "partition_id", "offset"]
-        rows = rows.unique(subset=order[1:]).sort(order, descending=[True, False, False, True]).head(limit)
-        return in_us(rows).collect().to_dicts()
+        records = RejectedRecords(self._readers)
+        chosen = records.chosen(limit, reason=reason, since_us=since_us)
+        return [row for portion in records.whole(chosen) for row in portion]
 
     def sizes(self) -> list[dict[str, Any]]:
         """Per table: rows, files, bytes and version, from the log alone."""

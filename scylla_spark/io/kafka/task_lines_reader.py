@@ -9,12 +9,15 @@ from typing import Final
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogRecord, decode
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
 
+_POLL_MS: Final = 500
+_PATIENCE_US: Final = 20_000_000
 _OPTIONS: Final = {"bootstrap_timeout_ms": 3_000, "max_poll_records": 500}  # a person waits
 
 
@@ -61,12 +64,21 @@ class LogLines:
         """Records of the task up to the end of the topic as it is now.
 
         Raises:
-            UnreachableError: the broker does not answer.
+            UnreachableError: the broker does not answer, or gives nothing for a while.
         """
         with self._broker():
             end = self._end()
-        while self._position() < end:
-            yield from self.poll(500)
+        silent_us = 0  # as long as it gives nothing; whoever takes the records may take his time
+        while (position := self._position()) < end:
+            begun = boot_us()
+            records = self.poll(_POLL_MS)
+            silent_us = 0 if self._position() > position else silent_us + boot_us() - begun
+            if silent_us > _PATIENCE_US:
+                raise UnreachableError(
+                    f"The lines of attempts could not be read to the end of topic {self._place.topic!r} in time.",
+                    hint="Check that the broker runs; `scylla-spark doctor kafka` looks closer.",
+                )
+            yield from records
 
     def _end(self) -> int:
         end: int = self._consumer.end_offsets([self._place])[self._place]

@@ -10,8 +10,8 @@ from typing import Any, Final
 import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import KafkaError, TopicAlreadyExistsError
-from kafka.protocol.consumer.offsets import IsolationLevel
+from kafka.errors import KafkaError, TopicAlreadyExistsError, UnsupportedVersionError
+from kafka.protocol.consumer.offsets import IsolationLevel, OffsetSpec
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.duration import duration_ms
@@ -187,6 +187,27 @@ def end_offsets(settings: Settings, topic: str, partitions: list[int]) -> dict[i
     """
     (ends,) = _offsets(settings, topic, partitions, _END)
     return ends
+
+
+def newest_append_us(settings: Settings) -> int:
+    """The newest append time of all records of `tasks` and `outcomes`, by a round trip; brokers before 3.0 do not say it.
+
+    Args:
+        settings: with the broker.
+
+    Returns:
+        Microseconds since the epoch; 0: there is no record, or it is not known.
+    """
+    topics, client = settings.topics, admin(settings)
+    places = [TopicPartition(topics.tasks, number) for number in range(settings.partitions)]
+    places += [TopicPartition(topics.outcomes, number) for number in range(settings.partitions + 1)]
+    try:
+        found = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP))
+    except UnsupportedVersionError:
+        return 0
+    finally:
+        client.close()
+    return 1000 * max(0, *(int(place.timestamp) for place in found.values()))
 
 
 def offset_ranges(settings: Settings, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:

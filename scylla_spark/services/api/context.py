@@ -53,6 +53,7 @@ JSON: Final = "application/json"
 MOST_WAIT_MS: Final = 60_000
 MOST_SIMULATED_S: Final = 120.0
 SLOW_THREADS: Final = 8
+LONG_THREADS: Final = 8
 PLANNING_THREADS: Final = 4
 T = TypeVar("T")
 
@@ -107,6 +108,7 @@ class Api:
         self.login_codes = LoginCodes(secret)
         self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
+        self._long = anyio.CapacityLimiter(LONG_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 
     def _tell_audit(self, entries: list[AuditEntry]) -> None:
@@ -118,6 +120,10 @@ class Api:
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""
         return await anyio.to_thread.run_sync(call, limiter=self._slow)
+
+    async def at_length(self, call: Callable[[], T]) -> T:
+        """Runs what goes through however many tasks or records there are: nobody who looks at one of them waits for that."""
+        return await anyio.to_thread.run_sync(call, limiter=self._long)
 
     async def planned(self, call: Callable[[], T]) -> T:
         """Runs what asks the planner, which may not be there: nobody else waits for that."""
@@ -133,7 +139,7 @@ class Api:
             raise Problem(BUSY, "Another simulation runs.", headers={"Retry-After": "5"})
         self._simulating = True
         try:
-            return await self.slowly(lambda: what_if_apart(self.settings, question, MOST_SIMULATED_S))
+            return await self.at_length(lambda: what_if_apart(self.settings, question, MOST_SIMULATED_S))
         finally:
             self._simulating = False
 

@@ -105,17 +105,22 @@ def document(kind: Kind, detail: str, **more: Any) -> dict[str, Any]:
     return {"type": kind.type, "title": kind.title, "status": kind.status, "detail": detail} | more
 
 
-def answer(kind: Kind, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+def answer(
+    kind: Kind, detail: str, headers: Mapping[str, str] | None = None, spliced: Mapping[str, bytes] | None = None, **more: Any
+) -> Response:  # fmt: skip
     """A problem document as an answer.
 
     Args:
         kind: of the problem.
         detail: what is wrong with this request.
         headers: further headers.
+        spliced: further members whose values are JSON text already: large ones are not read again to be written.
         **more: further members.
     """
     told = {"Retry-After": _AGAIN_S[kind]} if kind in _AGAIN_S else {}
     body = json.dumps(document(kind, detail, **more), default=str).encode()
+    for name, text in (spliced or {}).items():
+        body = b"".join((body[:-1], b", ", json.dumps(name).encode(), b": ", text, b"}"))
     return Response(body, kind.status, told | dict(headers or {}), media_type=MEDIA_TYPE)
 
 

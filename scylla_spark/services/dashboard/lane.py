@@ -112,9 +112,9 @@ async def _typical(page: Page, handler: str, ended: list[dict[str, Any]]) -> int
 
 
 async def _attempts(page: Page, id: str) -> list[dict[str, Any]]:
-    """The attempts of a task; none where it is gone by now."""
+    """The last attempt of a task; none where it is gone by now."""
     try:
-        found: list[dict[str, Any]] = (await page.own.get(f"/v1/tasks/{segment(id)}/attempts"))["attempts"]
+        found: list[dict[str, Any]] = (await page.own.get(f"/v1/tasks/{segment(id)}/attempts", limit=1))["attempts"]
     except ApiProblem as problem:
         if problem.status == 401:
             raise

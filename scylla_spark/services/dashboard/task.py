@@ -30,8 +30,9 @@ async def look(page: Page) -> Response:
     )
     attempts = told["attempts"]
     return page.shown(
-        "task.html", place="tasks", task=task, attempts=attempts, is_open=is_open, explained=explained, lines=lines,
-        marks=timeline(task, attempts, page.now), alike=_alike(task), copies=copies(task, _address(page)),
+        "task.html", place="tasks", task=task, attempts=attempts, left_out=told["next"] is not None, is_open=is_open,
+        explained=explained, lines=lines, marks=timeline(task, attempts, page.now), alike=_alike(task),
+        copies=copies(task, _address(page)),
     )  # fmt: skip
 
 

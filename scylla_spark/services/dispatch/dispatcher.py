@@ -32,7 +32,7 @@ from scylla_spark.executors.switched_off import UNSANDBOXED, SwitchedOff, unsand
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.broker_clock import clock_offset_us
+from scylla_spark.io.kafka.broker_clock import clock_offset
 from scylla_spark.io.kafka.send_together import together
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
@@ -64,6 +64,9 @@ _MAX_SLEEP_S = 0.5
 _BUSY_RUNS = 64
 _GATHER_S = 0.002  # not longer: while we gather, children run out of work
 _CLOCK_TOLERANCE_US = 1_000_000
+_MOST_WAITED_US = (
+    10_000_000  # time stands still so long where a clock is set back; by more, what was decided is not to be trusted
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,11 +348,19 @@ class Dispatcher:
         return self._glance.choked
 
     def _clock(self) -> int:
-        """The time, which never falls here. Whether the clock was set is seen in the very reading that is used."""
+        """The time, which never falls here. Whether the clock was set is seen in the very reading that is used.
+
+        Raises:
+            RuntimeError: it was ahead for long, or was set back: by this time attempts would wait for nothing, or leases for ever.
+        """
         wall, boot = self._around.wall_us(), self._around.boot_us()
         self._now = max(self._now, wall)
         if abs(wall - boot - self._offset) > _CLOCK_TOLERANCE_US:
             self._offset = wall - boot
+            if self._now - wall > _MOST_WAITED_US:
+                raise RuntimeError(
+                    f"This machine's clock was set back by {(self._now - wall) / 1e6:.1f} s; a new start goes by the clock as it is now."
+                )
             log.warning("the clock was set; fences show whether it is right now")
             self.engine.doubt(self._now)
         return self._now
@@ -567,18 +578,29 @@ class Dispatcher:
         plain = [(found.offset, found.record) for found in records]
         for found in records:
             if isinstance(found.record, OutcomeRecord) and found.record.kind == "fence":
-                self._check_clock(tenure, found.record, found.append_ms)
+                self._hold_clock_against(tenure, found.record.fence, found.append_ms)
         self.mailbox.post(lambda now: self.engine.outcome_records(tenure, plain, next_offset, now))
 
-    def _check_clock(self, tenure: Tenure, record: OutcomeRecord, append_ms: int) -> None:
-        fence, sent_us = self._fences.get(tenure, (None, 0))
-        if record.fence != fence:
+    def _hold_clock_against(self, tenure: Tenure, fence: Fence, append_ms: int) -> None:
+        """A fence that is heard of too late does not count: a clock that is ahead would look right. Another one has to show it.
+
+        One that is behind makes tasks late, not early, and is found out where the answers are quick.
+        """
+        newest, sent_us = self._fences.get(tenure, (None, 0))
+        if fence != newest:
             return
-        offset = clock_offset_us(append_ms, sent_us, self._around.wall_us())
-        if abs(offset) > _CLOCK_TOLERANCE_US:
+        offset = clock_offset(append_ms, sent_us, self._around.wall_us())
+        if abs(offset.certain_us()) > _CLOCK_TOLERANCE_US:
             raise RuntimeError(
-                f"This machine's clock is {offset / 1e6:+.1f} s off the broker's; tasks would start at wrong times. Set the clock."
+                f"This machine's clock is {offset.certain_us() / 1e6:+.1f} s off the broker's; tasks would start at wrong times. "
+                "Set the clock."
             )
+        if offset.most_us > _CLOCK_TOLERANCE_US:
+            log.warning(
+                "a fence came too late to show whether the clock is right, another one follows",
+                partition=tenure.partition,
+            )
+            self.mailbox.post(lambda now: self.engine.fence_again(tenure, fence, now))
 
     def _noted_end(self, tenure: Tenure, end: int) -> None:
         self.mailbox.post(lambda now: self.engine.noted_end(tenure, end, now))

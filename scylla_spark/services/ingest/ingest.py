@@ -34,7 +34,14 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
 from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
-from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, partition_count, source_options
+from scylla_spark.io.kafka.topics import (
+    end_offsets,
+    ensure_topics,
+    newest_append_us,
+    offset_ranges,
+    partition_count,
+    source_options,
+)
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.log_batches import LogBatches
@@ -43,6 +50,7 @@ from scylla_spark.services.ingest.merge_deferred import DeferredFolder
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import Portions, Writer, beyond, gaps, out_of_step
 from scylla_spark.services.ingest.progress import Progress, check_position
+from scylla_spark.services.ingest.proven_clock import ProvenClock
 from scylla_spark.services.ingest.task_batches import TaskWriter
 
 if TYPE_CHECKING:
@@ -94,6 +102,7 @@ class Ingest:
         self.results: dict[str, BatchResult] = {}
         self.metrics = IngestMetrics()
         self._rules = Rules(settings.partitions)
+        self.clock = ProvenClock()
         self.progress = Progress(self.tables)
         self.promotion = DeferredFolder(self.tables, self.progress, settings)
         self.tasks_lock = threading.Lock()
@@ -151,6 +160,7 @@ class Ingest:
         """Reads how far the tables are."""
         marks = TableReader(self.tables.path).marks()
         self.progress.begin(marks, self.settings.partitions, fold_target_us(self.settings, now_us()))
+        self.clock.shown(max((mark.appended_us for mark in self.progress.tasks().values()), default=0))
         failpoint.reach("ingest.tables.prepared")
 
     def _ends(self) -> dict[int, int]:
@@ -205,13 +215,23 @@ class Ingest:
         while not self._stopping.wait(pause):
             if boot_us() - told_us >= _LAG_US:
                 self.tell_lag()
+                self.hear_the_time()
                 told_us = boot_us()
             try:
-                pause = _BUSY_S if self.turn(now_us()) else _IDLE_S
+                pause = _BUSY_S if self.turn(self.clock.now()) else _IDLE_S
             except Exception:  # nothing depends on its being in time
                 pause = _FAILED_S
                 if not self._stopping.is_set():
                     log.exception("work between batches failed; tried again", after_s=pause)
+
+    def hear_the_time(self) -> None:
+        """Asks the broker for the newest append time; nothing changes where there is none, or it does not answer."""
+        if not self.settings.kafka.bootstrap_servers:
+            return
+        try:
+            self.clock.shown(newest_append_us(self.settings))
+        except Exception as error:
+            log.warning("the broker does not tell the time", error=repr(error)[:500])
 
     def tell_lag(self) -> None:
         """Has metrics tell how far the tables are behind both logs; nothing where Kafka does not answer."""

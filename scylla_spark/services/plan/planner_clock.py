@@ -7,7 +7,7 @@ from typing import Final
 
 from scylla_spark.clock import both_us
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io.kafka.broker_clock import clock_offset_us
+from scylla_spark.io.kafka.broker_clock import clock_offset
 
 TOLERANCE_US: Final = 1_000_000
 
@@ -49,20 +49,27 @@ class PlannerClock:
         self._last_us = max(self._last_us, wall)
         return self._last_us
 
-    def check(self, append_ms: int, sent_us: int, received_us: int) -> None:
+    def check(self, append_ms: int, sent_us: int, received_us: int, *, proves: bool = False) -> None:
         """Holds the clock against the broker's append time of a record of ours.
 
         Args:
             append_ms: the append time.
             sent_us: our clock when the record was sent.
             received_us: our clock when it was known to stand in the log.
+            proves: it has to show that the clock is not ahead: nothing has done so before.
 
         Raises:
             ClockIsWrong: the clocks differ by more than a second.
+            ClockWasSet: it was received too late to show that they do not.
         """
-        offset_us = -clock_offset_us(append_ms, sent_us, received_us)
-        if abs(offset_us) > TOLERANCE_US:
+        offset = clock_offset(append_ms, sent_us, received_us)
+        if abs(offset.certain_us()) > TOLERANCE_US:
             raise ClockIsWrong(
-                f"This machine's clock is {offset_us / 1e6:+.1f} s off the broker's: nothing is planned.",
+                f"This machine's clock is {offset.certain_us() / 1e6:+.1f} s off the broker's: nothing is planned.",
                 hint="Set the clock; planning goes on by itself.",
+            )
+        if proves and offset.most_us > TOLERANCE_US:
+            raise ClockWasSet(
+                f"The broker's answer came {offset.most_us / 1e6:.1f} s late: it does not show whether this machine's clock is right.",
+                hint="A new fence is tried.",
             )

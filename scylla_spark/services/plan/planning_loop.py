@@ -126,7 +126,7 @@ class PlanTenure:
         while self._log.fences.fence != fence:
             for read in self._log.until(self._log.range()[1]):
                 if read.record is not None and read.record.fence == fence:
-                    self._clock.check(read.append_ms, sent_us, received_us)
+                    self._clock.check(read.append_ms, sent_us, received_us, proves=True)
             if self._log.fences.fence.epoch > fence.epoch:
                 raise ConflictError("Another planner has fenced us out.", hint="It is tried again.")
 

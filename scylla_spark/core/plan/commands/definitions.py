@@ -17,7 +17,7 @@ from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import read_schedule, stored_schedule
-from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.plan_log import SUCCEEDED, Change
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -197,6 +197,8 @@ class Definitions:
         self._launching.drop_jobs(entry, now, "its schedule was removed")
         taken_back = self._launching.cancel_ahead(entry, now)
         self._launching.outlive(entry)
+        if entry.last_success_us:  # it still counts for its handler, also where a snapshot has not come to the schedule
+            self._journal.note(SUCCEEDED, entry.success_of or entry.handler, entry.last_success_us)
         self._journal.note(
             "drop",
             name,

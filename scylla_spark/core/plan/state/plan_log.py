@@ -17,12 +17,13 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 9
+VERSION: Final = 10
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
 which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
 to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
-a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched. A group is written
+a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
+10: when handlers succeeded last. A group is written
 as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
@@ -39,7 +40,9 @@ RUNS_OF: Final = "runs_of"
 END: Final = "end"
 """Kind of the change by which a run ends; at its end stands true if the run goes back to what its backfill has left."""
 RUN_ENDED: Final = "run_ended"
-"""Kind of the change by which such a run of a schedule that is gone has ended."""
+"""Kind of the change by which such a run of a schedule that is gone has ended; at its end stands when, if it has succeeded."""
+SUCCEEDED: Final = "succeeded"
+"""Kind of the change of a snapshot that says when a handler succeeded last, of whichever schedule."""
 CAUGHT_UP: Final = "caught_up"
 """Field of a fire whose run no later one cancels, and of a schedule that is told again: numbers of such runs."""
 PROMISED: Final = "promised"
@@ -63,6 +66,7 @@ _SINCE: Final = {
     TABLE_PART: 3,
     RUNS_OF: 4,
     RUN_ENDED: 4,
+    SUCCEEDED: 10,
     STARTED: 7,
     BACKFILL: 9,
     BACKFILL_STANDS: 9,

@@ -21,6 +21,7 @@ from scylla_spark.core.plan.state.plan_log import (
     RUN_ENDED,
     RUNS_OF,
     STARTED,
+    SUCCEEDED,
     TABLE_PART,
     Change,
     Group,
@@ -37,6 +38,7 @@ LAUNCHED: Final = "launched"
 LATE: Final = "late"
 OVERDUE: Final = "overdue"
 SILENT: Final = "silent"
+MOST_SUCCESSES: Final = 10_000  # of so many handlers it is known when they succeeded last
 MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
 
 
@@ -48,6 +50,7 @@ class PlanState:
         entries: name → schedule.
         runs: key of a run that has not ended → name of its schedule, and generation.
         handlers: key of a run that has not ended and whose schedule is gone, or has another handler by now → the handler that it is of.
+        successes: handler → when a run of it succeeded last, of whichever schedule.
         calendars: name → days, with what is told of them.
         queues: name → definition that was put.
         queue_revision: of the newest change of any queue.
@@ -67,6 +70,7 @@ class PlanState:
     entries: dict[str, Entry] = field(default_factory=dict)
     runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
     handlers: dict[TaskKey, str] = field(default_factory=dict)
+    successes: dict[str, int] = field(default_factory=dict)
     calendars: dict[str, Days] = field(default_factory=dict)
     queues: dict[str, StoredDefinition] = field(default_factory=dict)
     queue_revision: int = 0
@@ -105,6 +109,14 @@ class PlanState:
         for asked in [asked for asked in self.unsent if asked <= self.sent]:
             del self.unsent[asked]
 
+    def note_success(self, handler: str, at_us: int) -> None:
+        """A run of a handler has succeeded; 0: none has."""
+        if at_us > self.successes.get(handler, 0):
+            self.successes.pop(handler, None)
+            self.successes[handler] = at_us
+            if len(self.successes) > MOST_SUCCESSES:
+                del self.successes[next(iter(self.successes))]
+
     def apply(self, change: Change) -> None:
         """Makes one change; of a schedule that is not there, nothing (it stands in a later part of a snapshot, or is gone)."""
         kind = change[0]
@@ -131,11 +143,8 @@ def _put(state: PlanState, change: Change) -> None:
         entry.generation = state.graves.pop(entry.name, 0)
     else:  # what has run belongs to the name
         entry.generation, entry.runs, entry.backfills = old.generation, old.runs, old.backfills
-        entry.failures, entry.last_success_us, entry.launches_us = (
-            old.failures,
-            old.last_success_us,
-            old.launches_us,
-        )
+        entry.failures, entry.launches_us = old.failures, old.launches_us
+        _note_success(state, entry, old.success_of or old.handler, old.last_success_us)
         entry.tables, entry.seen_us = _kept_tables(old, entry, change), {}
     state.entries[change[1]] = entry
 
@@ -153,6 +162,7 @@ def _entry(state: PlanState, change: Change) -> None:
     old = state.entries.get(entry.name)
     entry.backfills = old.backfills if old is not None else {}
     state.entries[entry.name] = entry
+    state.note_success(entry.success_of or entry.handler, entry.last_success_us)
     for run in entry.runs.values():
         state.runs[run.key] = (entry.name, run.generation)
 
@@ -222,7 +232,13 @@ def _runs_of(state: PlanState, change: Change) -> None:
 
 
 def _run_ended(state: PlanState, change: Change) -> None:
-    state.handlers.pop(TaskKey(*change[1]), None)
+    handler = state.handlers.pop(TaskKey(*change[1]), None)
+    if handler is not None and len(change) > 2:
+        state.note_success(handler, change[2])
+
+
+def _succeeded(state: PlanState, change: Change) -> None:
+    state.note_success(change[1], change[2])
 
 
 def _grave(state: PlanState, change: Change) -> None:
@@ -324,7 +340,9 @@ def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
 def _end(state: PlanState, entry: Entry, change: Change) -> None:
     _, _, generation, outcome, _started_us, finished_us, key = change[:7]
     runs_later = len(change) > 7 and change[7] is True
-    state.handlers.pop(TaskKey(*key), None)  # also of a run that a later part of a snapshot would have told of
+    handler = state.handlers.pop(
+        TaskKey(*key), None
+    )  # also of a run that a later part of a snapshot would have told of
     if entry.has_no_room:
         entry.held_us = max(entry.held_us, finished_us)
     run = entry.runs.pop(generation, None)
@@ -333,9 +351,17 @@ def _end(state: PlanState, entry: Entry, change: Change) -> None:
     for backfill in [one for one in entry.backfills.values() if generation in one.running]:
         _note_backfill(entry, backfill.ended(generation, outcome, finished_us, taken_back=runs_later))
     if outcome == "succeeded":
-        entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
+        entry.failures = 0
+        _note_success(state, entry, handler or entry.handler, finished_us)
     elif outcome in FAILURES:
         entry.failures += 1
+
+
+def _note_success(state: PlanState, entry: Entry, handler: str, at_us: int) -> None:
+    """A run of a schedule has succeeded, whatever handler the schedule has by now."""
+    state.note_success(handler, at_us)
+    if at_us > entry.last_success_us:
+        entry.last_success_us, entry.success_of = at_us, "" if handler == entry.handler else handler
 
 
 def _table(state: PlanState, entry: Entry, change: Change) -> None:
@@ -382,6 +408,7 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     "grave": _grave,
     RUNS_OF: _runs_of,
     RUN_ENDED: _run_ended,
+    SUCCEEDED: _succeeded,
     "answer": _nothing,
     "refuse": _nothing,
     AUDIT: _nothing,

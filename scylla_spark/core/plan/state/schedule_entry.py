@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.constraint import MOST_RATE
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import stored_schedule
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
@@ -23,7 +24,7 @@ PENDING_CONSTRAINT: Final = "pending_constraint"
 PENDING_LAUNCH: Final = "pending_launch"
 MOST_RUNS: Final = 1_000
 MOST_JOBS: Final = 100
-MOST_LAUNCHES_KEPT: Final = 1_000
+MOST_LAUNCHES_KEPT: Final = MOST_RATE
 MOST_PARTS: Final = 10_000  # of a table; older planners forget one that is beyond
 
 
@@ -185,6 +186,7 @@ class Entry:
         generation: number of its last job.
         failures: failed runs in a row.
         last_success_us: when its last successful run ended; 0: none did.
+        success_of: the handler of that run, if it is another by now.
         silent_us: when it was told of last that none has for too long; 0: never.
         launches_us: its latest launches, as many as rate limits look at.
         jobs: generation → job.
@@ -210,6 +212,7 @@ class Entry:
     generation: int = 0
     failures: int = 0
     last_success_us: int = 0
+    success_of: str = ""
     silent_us: int = 0
     launches_us: tuple[int, ...] = ()
     jobs: dict[int, Job] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import RULE_REVISION
 from scylla_spark.core.plan.state.backfill_entry import begins
-from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, TABLE_PART, change_bytes
+from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, SUCCEEDED, TABLE_PART, change_bytes
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
@@ -38,11 +38,13 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
     days = [calendar_change(name, days) for name, days in state.calendars.items()]
     graves = [["grave", name, generation] for name, generation in state.graves.items()]
     left = list(_runs_of(state, [key for key in state.handlers if key not in state.runs]))
+    succeeded = [[SUCCEEDED, handler, at_us] for handler, at_us in state.successes.items()]
     unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
     return [
         ["queue_revision", state.queue_revision],
         [RULE_REVISION, state.notices.revision],
         *days,
+        *succeeded,
         *graves,
         *left,
         *unsent,

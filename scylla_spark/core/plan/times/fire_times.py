@@ -70,6 +70,7 @@ class FireTimes:
         rule: a series of instants.
         start_us: none is earlier.
         end_us: none is later.
+        last_us: the rule's last time, where its times are counted; holidays may move it, and it counts all the same.
         jitter_us: a fire starts later than planned by less than this.
         calendar: name of the calendar of holidays; empty: none.
         on_holiday: what becomes of a time on one of its days: it goes to the same local time of the next or previous day that is none.
@@ -80,6 +81,7 @@ class FireTimes:
     rule: Cron | Every | Dates | Recurrence
     start_us: int = EARLIEST_US
     end_us: int = LATEST_US - 1
+    last_us: int = LATEST_US - 1
     jitter_us: int = 0
     calendar: str = ""
     on_holiday: OnHoliday = "skip"
@@ -113,16 +115,20 @@ class FireTimes:
         digest = blake2b(f"{name}\0{planned_us}".encode(), digest_size=8).digest()
         return planned_us + int.from_bytes(digest, "big") % self.jitter_us
 
+    def _of_rule(self, after_us: int) -> int | None:
+        at_us = self.rule.next_after(after_us)
+        return at_us if at_us is not None and at_us <= self.last_us else None
+
     def _next(self, after_us: int, holidays: Days) -> int | None:
         if not holidays:
-            return self.rule.next_after(after_us)
+            return self._of_rule(after_us)
         if self.on_holiday == "skip":
             return self._next_on_open_day(after_us, breaks_of(holidays))
         return min(self._next_or_moved(after_us, breaks_of(holidays)), default=None)
 
     def _next_on_open_day(self, after_us: int, breaks: Breaks) -> int | None:
         for _ in range(_MOST_SKIPPED):
-            at_us = self.rule.next_after(after_us)
+            at_us = self._of_rule(after_us)
             if at_us is None or (around := breaks.around(self._day(at_us))) is None:
                 return at_us
             after_us = self._end_us(around.last) - 1
@@ -136,7 +142,7 @@ class FireTimes:
             found = list(self._moved(after_us, over))
             cursor_us = max(after_us, self._end_us(over.last) - 1)
         for _ in range(_MOST_SKIPPED):
-            settled, at_us = bool(found), self.rule.next_after(cursor_us)
+            settled, at_us = bool(found), self._of_rule(cursor_us)
             if at_us is None:
                 return found
             around = breaks.around(self._day(at_us))
@@ -158,7 +164,7 @@ class FireTimes:
                 asked_us = max(begin_us - 1, zone.instant(bound - (to - day), offset))
                 if asked_us >= end_us or ahead_us >= end_us:
                     continue
-                at_us = self.rule.next_after(asked_us)
+                at_us = self._of_rule(asked_us)
                 if at_us is None:
                     return
                 ahead_us = at_us

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,9 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access.refusals import Refusals
 from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNSAID
+from scylla_spark.services.api.access.shown_path import shown_path
 from scylla_spark.services.api.access.token_mirror import TokenView
+from scylla_spark.services.api.access.while_it_holds import WhileItHolds
 from scylla_spark.services.api.http.limits import drained
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.dashboard.own_api import VOUCHED_TOKEN
@@ -30,6 +33,8 @@ audit = structlog.get_logger("audit")
 ALWAYS: Final = "always"
 DRY_RUN: Final = "scylla_spark.dry_run"
 """Key of a scope: whether its route has answered that it only said what it would do; no request can bring it."""
+STILL_MAY: Final = "scylla_spark.still_may"
+"""Key of a scope: a `Judge`, which routes ask that wait before they hand something out; no request can bring it."""
 _PUBLIC_PATHS: Final = frozenset({"/healthz"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKS: Final = {"WWW-Authenticate": "Bearer"}
@@ -93,9 +98,26 @@ class Access:
             answer = problems.answer(problem.kind, str(problem.detail), headers, **problem.members)
             await answer(scope, receive, sent)
         else:
-            await self._app(scope, receive, sent)
+            await self._serve(scope, caller, receive, sent)
         finally:
             self._write_down(scope, caller, sent.status)
+
+    async def _serve(self, scope: Scope, caller: Caller, receive: Receive, send: Send) -> None:
+        """Lets the routes answer, as long as the caller would be let in."""
+        if caller is NOBODY:
+            await self._app(scope, receive, send)
+            return
+        scope[STILL_MAY] = partial(self._check_again, scope, caller)
+        await WhileItHolds(scope[STILL_MAY], send).serve(self._app, scope, receive)
+
+    async def _check_again(self, scope: Scope, caller: Caller) -> None:
+        """Looks whether who was let in would be let in now, with the same rights or where nobody needs any.
+
+        Raises:
+            Problem: he would not.
+        """
+        if await self._caller(scope) not in (caller, OPEN):
+            raise Problem(problems.UNAUTHENTICATED, "The token allows something else now.", headers=_ASKS)
 
     async def _caller(self, scope: Scope) -> Caller:
         """Who asks.
@@ -147,7 +169,7 @@ class Access:
         refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         changes = scope["method"] not in _SAFE and not scope.get(DRY_RUN, False)
         entry = AuditEntry(
-            now_us(), caller.id, caller.name, operation, scope["method"], scope["path"][:MOST_CHARS], status,
+            now_us(), caller.id, caller.name, operation, scope["method"], shown_path(scope["path"])[:MOST_CHARS], status,
             address,
         )  # fmt: skip
         more = {"not_written_down": unsaid} if unsaid else {}

@@ -81,6 +81,7 @@ NEEDS: Final[dict[str, Need]] = {
     "skip_the_head_of_a_lane": Need(TASKS_WRITE, About.OWN),
     "follow_what_happens_to_tasks": _LISTS,
     "list_refused_records": Need(ADMIN),
+    "get_a_refused_record": Need(ADMIN),
     "send_refused_records_again": Need(ADMIN),
     "list_who_changed_what": Need(ADMIN),
     "list_queues": _LISTS,

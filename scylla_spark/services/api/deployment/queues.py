@@ -211,7 +211,7 @@ async def clear(
     What workers have leased ends at once; what a dispatcher runs goes on, unless `running` says that it is to end, too.
     """
     tasks, grace = _tasks(api, name), grace_of(grace_ms, running=running)
-    done = await api.slowly(lambda: tasks.clear(grace, dry_run=dry_run))
+    done = await api.at_length(lambda: tasks.clear(grace, dry_run=dry_run))
     return answer(done._asdict() | {"dry_run": dry_run})
 
 

@@ -106,6 +106,7 @@ class LeaseCalls:
     def __init__(self, desks: Desks) -> None:
         self._desks = desks
         self._ways: set[asyncio.Task[DeskConnection | None]] = set()
+        self._giving: set[asyncio.Task[None]] = set()
 
     async def call(self, call: Call) -> Answer:
         """The answer of all desks to a call; its `until_us` is how long it may wait, in microseconds.
@@ -204,10 +205,26 @@ class LeaseCalls:
         most = max(most, sum(not lease.token for lease in leases))
         surplus = [lease.token for lease in leases[most:]]
         if surplus:
-            with contextlib.suppress(UnreachableError):  # it ends by itself; what is wanted is not lost with it
-                await self.call(Call(0, call.worker, reports=tuple(Report(token, YIELDED) for token in surplus)))
+            await self._yield(call.worker, surplus)
         held, digest = answer.held - len(surplus), answer.digest ^ folded(surplus)
         return answer._replace(leases=tuple(leases[:most]), held=held, digest=digest)
+
+    def give_back(self, call: Call, answer: Answer) -> None:
+        """Begins to give to others what was leased, because nobody will be told of it; what ended with being handed over cannot be.
+
+        Args:
+            call: that was answered.
+            answer: to it.
+        """
+        tokens = [lease.token for lease in answer.leases if lease.token]
+        if tokens:
+            giving = asyncio.create_task(self._yield(call.worker, tokens))
+            self._giving.add(giving)
+            giving.add_done_callback(self._giving.discard)
+
+    async def _yield(self, worker: str, tokens: Sequence[str]) -> None:
+        with contextlib.suppress(UnreachableError):  # it ends by itself; what is wanted is not lost with it
+            await self.call(Call(0, worker, reports=tuple(Report(token, YIELDED) for token in tokens)))
 
     async def _ask(self, address: str, call: Call) -> Answer:
         call_at_hand().goes_to((address,))

@@ -17,6 +17,8 @@ from scylla_spark.core.lease_messages import DRAIN, STOP, UNAVAILABLE, Answer, C
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.errors import NotFoundError
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.access.access import STILL_MAY
+from scylla_spark.services.api.access.while_it_holds import Judge
 from scylla_spark.services.api.context import Asked, Own, answer, answers, router
 from scylla_spark.services.api.http.caller_gone import while_heard
 from scylla_spark.services.api.leases.views import (
@@ -50,11 +52,9 @@ routes = router()
 _CROWDED_US: Final = 1_000_000
 _SHOWN_CHARS: Final = 8
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
-Worker = Annotated[
-    WorkerName,
-    BeforeValidator(lambda text: unquote(text, errors="strict")),  # paths reach routes as they were sent
-    Path(description="Its name, unique among the workers that run"),
-]
+_AS_NAMED = BeforeValidator(lambda text: unquote(text, errors="strict"))  # paths reach routes as they were sent
+Worker = Annotated[WorkerName, _AS_NAMED, Path(description="Its name, unique among the workers that run")]
+Queue = Annotated[Name, _AS_NAMED, Path()]
 
 
 class Speaker(NamedTuple):
@@ -62,9 +62,11 @@ class Speaker(NamedTuple):
 
     Attributes:
         token: id of the token that the request shows; empty: none was needed.
+        still_may: raises a problem if the token would no longer let him in.
     """
 
     token: str
+    still_may: Judge
 
     def name(self, worker: str) -> str:
         """The name by which dispatchers know a worker: each token has names of its own, so that none can speak for another's.
@@ -85,7 +87,7 @@ class Speaker(NamedTuple):
 
 
 async def _speaker(request: Request) -> Speaker:
-    return Speaker(request.scope["caller"].id)
+    return Speaker(request.scope["caller"].id, request.scope[STILL_MAY])
 
 
 Spoken = Annotated[Speaker, Depends(_speaker)]
@@ -103,7 +105,9 @@ class LeftView(BaseModel):
 )  # fmt: skip
 async def sync(api: Asked, spoken: Spoken, worker: Worker, body: SyncBody) -> Response:
     """Report, keep what is held, and wait for more: the whole conversation of a worker. One call at a time."""
-    told = await _waited(api, body.call(spoken.name(worker)), keeps=body.held is not None and bool(body.held.count))
+    told = await _waited(
+        api, spoken, body.call(spoken.name(worker)), keeps=body.held is not None and bool(body.held.count)
+    )
     _check(told)
     return answer(sync_view(body, told))
 
@@ -162,10 +166,10 @@ async def _ordered(api: Asked, worker: str, order: str) -> Response:
     operation_id="lease_from_a_queue",
     responses=answers({200: LeasesView}, *_IN, problems.SUPERSEDED),
 )
-async def lease(api: Asked, request: Request, spoken: Spoken, queue: Name, body: LeaseBody) -> Response:
+async def lease(api: Asked, request: Request, spoken: Spoken, queue: Queue, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
     call = body.call(queue)
-    told = await while_heard(request, _waited(api, call._replace(worker=spoken.name(call.worker))))
+    told = await while_heard(request, _waited(api, spoken, call._replace(worker=spoken.name(call.worker))))
     _check(told)
     return answer(
         {"leases": [lease_view(one) for one in told.leases], "queues": [scale_view(one) for one in told.queues]}
@@ -185,7 +189,7 @@ async def lease_task(
     call = Call(
         0, spoken.name(body.worker), until_us=body.wait_ms * 1000, wants=(want,), request=request_name(key, body.request_id)
     )  # fmt: skip
-    told = await while_heard(request, _waited(api, call))
+    told = await while_heard(request, _waited(api, spoken, call))
     _check(told)
     if not told.leases:
         said = await explained(api, own, wanted)
@@ -199,7 +203,7 @@ async def lease_task(
 @routes.get(
     "/v1/queues/{queue}/scale", operation_id="tell_what_waits_in_a_queue", responses=answers({200: ScaleView}, *_IN)
 )
-async def scale(api: Asked, queue: Name) -> Response:
+async def scale(api: Asked, queue: Queue) -> Response:
     """What autoscalers need: how much waits for workers, how long already, and whether more workers would help."""
     return answer(scale_view(await api.desks.scarcity(queue)))
 
@@ -236,8 +240,24 @@ async def give_back(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
     return await _ended(api, spoken, body, "yielded")
 
 
-async def _waited(api: Asked, call: Call, *, keeps: bool = False) -> Answer:
-    """What became of a call; one that keeps or ends leases is let in where too many wait, and waits for a moment only.
+async def _waited(api: Asked, spoken: Speaker, call: Call, *, keeps: bool = False) -> Answer:
+    """What became of a call. What was leased for who may no longer have it, because his token was revoked meanwhile, goes to others.
+
+    Raises:
+        Problem: too many wait, and this would do nothing else; or the token no longer holds.
+    """
+    told = await _answered(api, call, keeps=keeps)
+    if told.leases and call.until_us:
+        try:
+            await spoken.still_may()
+        except BaseException:
+            api.leases.give_back(call, told)
+            raise
+    return told
+
+
+async def _answered(api: Asked, call: Call, *, keeps: bool) -> Answer:
+    """The answer to a call; one that keeps or ends leases is let in where too many wait, and waits for a moment only.
 
     Raises:
         Problem: too many wait, and this would do nothing else.

@@ -82,7 +82,7 @@ async def bulk(api: Asked, request: Request) -> Response:
     try:
         await _take(api, request, kind, told)
     except Problem as problem:
-        raise await run_in_threadpool(told.broken_off, problem) from None
+        return await run_in_threadpool(told.broken_off, problem)
     return Response(await run_in_threadpool(told.whole), media_type=LINES)
 
 
@@ -100,7 +100,7 @@ async def _take(api: Api, request: Request, kind: str, told: _Answers) -> None:
             async for piece in request.stream():
                 await run_in_threadpool(file.write, piece)
             file.seek(0)
-            await api.slowly(lambda: told.take_all(rows_of(file)))
+            await api.at_length(lambda: told.take_all(rows_of(file)))
     else:
         raise Problem(
             problems.WRONG_MEDIA_TYPE, f"A bulk is {LINES} or {ARROW}, not {kind[:100] or 'without a media type'}."
@@ -172,15 +172,17 @@ class _Answers:
         self._say({"accepted": self._accepted, "refused": self._index - self._accepted})
         return bytes(self._text)
 
-    def broken_off(self, problem: Problem) -> Problem:
-        """The problem that ended a bulk before its end, with what became of the tasks before that."""
+    def broken_off(self, problem: Problem) -> Response:
+        """The answer to a bulk that a problem ended before its end, with what became of the tasks before that."""
         self._settle(0)
         if not self._index:
-            return problem
-        items = [json.loads(line) for line in self._text.splitlines()]
+            return problems.answer(problem.kind, str(problem.detail), problem.headers, **problem.members)
         words = f"{problem.detail} {self._accepted} of the {self._index} tasks before that were accepted: `items`."
-        return Problem(
-            problem.kind, words, headers=problem.headers, accepted=self._accepted, refused=self._index - self._accepted, items=items
+        items = b"".join(
+            (b"[", self._text[:-1].replace(b"\n", b","), b"]")
+        )  # a text of JSON has no line breaks of its own
+        return problems.answer(
+            problem.kind, words, problem.headers, {"items": items}, accepted=self._accepted, refused=self._index - self._accepted
         )  # fmt: skip
 
     def _begun_row(self, index: int, row: Item | Exception) -> tuple[int, Any, Any]:

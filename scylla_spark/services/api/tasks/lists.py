@@ -163,7 +163,7 @@ async def cancel_all(
     """
     now, grace = now_us(), grace_of(grace_ms, running=running)
     wanted = _with_states(_wanted(filter, own, now), OPEN)
-    done = await api.slowly(lambda: _done(api, wanted, now, partial(_cancels, grace), dry_run=dry_run))
+    done = await api.at_length(lambda: _done(api, wanted, now, partial(_cancels, grace), dry_run=dry_run))
     return answer(done | {"undo": _undo(filter, now) if done["sent"] else None})
 
 
@@ -174,7 +174,7 @@ async def retry_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun 
     """Enqueue all ended tasks that a filter chooses once more, due now, under new keys."""
     now = now_us()
     wanted = _with_states(_wanted(filter, own, now), ENDED)
-    return answer(await api.slowly(lambda: _done(api, wanted, now, _copies, dry_run=dry_run)))
+    return answer(await api.at_length(lambda: _done(api, wanted, now, _copies, dry_run=dry_run)))
 
 
 @routes.post(
@@ -186,7 +186,7 @@ async def restore_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRu
     """Enqueue all cancelled tasks that a filter chooses once more, under new keys, at their own times, or now where those have passed."""
     now = now_us()
     wanted = _with_states(_wanted(filter, own, now), (CANCELLED,))
-    return answer(await api.slowly(lambda: _done(api, wanted, now, _restored, dry_run=dry_run)))
+    return answer(await api.at_length(lambda: _done(api, wanted, now, _restored, dry_run=dry_run)))
 
 
 def _urgency(row: dict[str, Any]) -> str:

@@ -112,7 +112,7 @@ def _outputs(api: Api, key: TaskKey, attempt: int) -> list[TaskOutput]:
     Raises:
         NotFoundError: there is no such task, or it has no such attempt.
     """
-    chosen = [one for one in api.tasks.attempts(key) if one.number == attempt]
+    chosen = [one for one in api.tasks.attempts(key, 1, attempt + 1) if one.number == attempt]
     if not chosen:
         raise NotFoundError(f"The task has no attempt {attempt}.", hint="Ask for the list of its attempts.")
     connection = api.scheduler.connection

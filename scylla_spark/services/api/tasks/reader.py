@@ -12,7 +12,7 @@ from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task_state import attempts_of
-from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
+from scylla_spark.core.task_status import DETAILS, Attempt, TaskStatus, attempt_of, status_of
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api.follow.records_tail import LogTail
@@ -87,18 +87,24 @@ class TaskReader:
             return TaskHandle(self._connection, key).command()
         return found[0].data._replace(unique=found[0].first.unique)
 
-    def attempts(self, key: TaskKey) -> list[Attempt]:
-        """All recorded attempts, in order.
+    def attempts(self, key: TaskKey, newest: int, before: int | None = None) -> list[Attempt]:
+        """The last recorded attempts, in order.
+
+        Args:
+            key: of the task.
+            newest: how many, at most.
+            before: only those with smaller numbers.
 
         Raises:
             NotFoundError: there is no such task.
         """
-        found = self._look(key)
+        found = self._look(key, newest, before)
         if found is None:
             handle = TaskHandle(self._connection, key)
             handle.status(live=False)
-            return handle.attempts()
-        return told_by_owner([attempt_of(fact) for fact in attempts_of(found[1])], key, lambda: self._owner(key))
+            return handle.attempts(newest, before)
+        chosen = [attempt_of(fact) for fact in attempts_of(found[1], newest, before)]
+        return told_by_owner(chosen, key, lambda: self._owner(key))
 
     def _owner(self, key: TaskKey) -> str:
         """Where its dispatcher serves its state; looked up seldom, because calls of workers wait for the same look-up."""
@@ -109,8 +115,14 @@ class TaskReader:
             self._owners[partition] = address, boot_us() + _OWNER_US
         return self._tail.owner(partition) or address
 
-    def _look(self, key: TaskKey) -> tuple[Folded, list[Fact]] | None:
-        """Everything known of a key; None where the tail does not know enough."""
+    def _look(self, key: TaskKey, newest: int = DETAILS, before: int | None = None) -> tuple[Folded, list[Fact]] | None:
+        """Everything known of a key, but for attempts of long ago; None where the tail does not know enough.
+
+        Args:
+            key: of the task.
+            newest: of so many attempts of the tables, the last ones.
+            before: of those with smaller numbers.
+        """
         partition = self.partition(key)
         own = self._own.get(partition)
         if own is not None and not self._tail.passes(partition, own, _OWN_S):
@@ -121,7 +133,7 @@ class TaskReader:
         # logs before tables: what ingest moves meanwhile is seen twice, never not at all
         readers, folded = self._connection.readers, Folded()
         ended, row = readers.completion(key), readers.task(key)
-        facts = [*readers.attempts(key), *([ended] if ended is not None else []), *beyond.facts]
+        facts = [*readers.attempts(key, newest, before), *([ended] if ended is not None else []), *beyond.facts]
         stored = [] if row is None else [row.command, *_cancel(row.command, cancelled=row.cancelled)]
         for command in [*stored, *beyond.commands]:
             folded.add(command)

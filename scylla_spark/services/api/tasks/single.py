@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Header, Query
 from pydantic import BaseModel, Field
@@ -64,6 +64,7 @@ Unique = Annotated[
         "open: as the field `unique`"
     ),
 ]
+_MOST_ATTEMPTS: Final = 100  # each may have an error of a quarter of a MiB
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
 _ACCEPTS: dict[int, Any] = {200: ResultView | AcceptedView, 202: AcceptedView}
 
@@ -110,9 +111,10 @@ def get(api: Asked, key: TaskId) -> Response:
 
 
 class AttemptsView(BaseModel):
-    """All attempts of a task that are known."""
+    """Attempts of a task, the last ones of those that were asked for, in order."""
 
     attempts: list[AttemptView]
+    next: Annotated[int | None, Field(description="`before` of the page with earlier ones; null: there are none")]
 
 
 @routes.get(
@@ -120,10 +122,16 @@ class AttemptsView(BaseModel):
     operation_id="list_the_attempts_of_a_task",
     responses=answers({200: AttemptsView}, problems.INVALID, problems.NOT_FOUND),
 )
-def attempts(api: Asked, key: TaskId) -> Response:
-    """Every recorded attempt of a task, in order."""
+def attempts(
+    api: Asked, key: TaskId, limit: Annotated[int, Query(ge=1, le=_MOST_ATTEMPTS, description="Most attempts of a page")] = _MOST_ATTEMPTS,
+    before: Annotated[int | None, Query(ge=2, lt=2**31, description="Only those with smaller numbers: for earlier ones")] = None,
+) -> Response:  # fmt: skip
+    """The newest recorded attempts of a task, in order; a task that is tried for ever has very many, so there are pages."""
     task = key_of(key)
-    return answer({"attempts": [attempt_view(task, one) for one in api.tasks.attempts(task)]})
+    found = api.tasks.attempts(task, limit + 1, before)
+    shown = found[-limit:]
+    following = shown[0].number if len(found) > limit else None
+    return answer({"attempts": [attempt_view(task, one) for one in shown], "next": following})
 
 
 class ConditionView(BaseModel):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.triggers.trigger import Condition, OnTable
@@ -122,6 +122,43 @@ def test_a_column_that_came_later_is_null_in_older_files(path):
     assert short(found) == [("", 0, 0), ("append", 1, 0)]
 
 
+def test_rows_that_are_copied_beside_a_column_that_came_later_are_those_of_before(tmp_path):
+    path = f"{tmp_path}/orders"
+    write_deltalake(path, pa.table({"id": pa.array(range(100), pa.int64()), "region": ["eu"] * 100}))
+    table = DeltaTable(path)
+    table.alter.add_columns([Field("note", "string"), Field("amount", "double")])
+    table = DeltaTable(path)
+    table.update(updates={"note": "'x'"}, predicate="id = 5")
+    table.update(updates={"id": "id + 1000"}, predicate="id < 3")
+    more = pa.table({"id": pa.array([7, 200], pa.int64()), "region": ["eu", "eu"], "note": ["y", "z"]})
+    merge = table.merge(more, "s.id = t.id", source_alias="s", target_alias="t")
+    merge.when_matched_update({"note": "s.note"}).when_not_matched_insert(
+        {"id": "s.id", "region": "s.region"}
+    ).execute()
+    table.delete("id = 9")
+    expected = [("update", 1, 0), ("update", 3, 0), ("merge", 2, 0), ("delete", 0, 1)]
+    assert short(narrowed(path, EU, after=1)) == expected
+    forget_metrics(path)
+    assert short(narrowed(path, EU, after=1)) == expected, "by the rows alone"
+
+
+def forget_metrics(path):
+    """The log no longer says how many rows commits have changed."""
+    for file in Path(path, "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        for action in actions:
+            action.get("commitInfo", {}).pop("operationMetrics", None)
+        file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def test_no_more_rows_count_than_the_log_says_were_written(path):
+    table = DeltaTable(path)
+    table.update(updates={"ok": "true"}, predicate="id = 1")
+    file = Path(path, "_delta_log", f"{1:020d}.json")
+    file.write_text(file.read_text().replace('"num_updated_rows":1', '"num_updated_rows":0'))
+    assert short(narrowed(path, EU, after=0)) == [("", 0, 0)]
+
+
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
@@ -142,8 +179,11 @@ def test_conditions_that_do_not_fit_the_table_are_told_of(path, condition, words
 
 def test_data_that_are_gone_are_told_of_and_not_counted_as_none(path):
     next(Path(path).rglob("*2026-01-01/*.parquet")).unlink()
-    found = narrowed(path, EU)
-    assert "deleted before they were counted" in found.why
+    (commit,) = narrowed(path, EU, per="day")
+    assert "deleted before they were counted" in commit.uncounted
+    assert (commit.total.rows_added, commit.by["day"]["2026-01-01"].rows_added) == (None, None)
+    assert commit.by["day"]["2026-01-02"].rows_added == 1, "of what is there it is known"
+    assert short(narrowed(path, Condition("day", "=", "2026-01-02"))) == [("append", 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +199,19 @@ def test_data_that_are_gone_are_told_of_and_not_counted_as_none(path):
 def test_files_that_cannot_be_counted_by_are_told_of(path, more, words):
     file = {"path": "a.parquet", "size": 1, "partitionValues": {"day": "2026-01-01"}, "dataChange": True} | more
     Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps({"add": file}))
-    found = narrowed(path, EU)
-    assert found.kind == "unsuitable"
-    assert words in found.why
+    (commit,) = narrowed(path, EU, per="day", after=0)
+    assert (commit.total.rows_added, commit.operation) == (None, "append")
+    assert words in commit.uncounted
+
+
+def test_commits_that_a_trigger_does_not_count_are_not_read_for_its_conditions(path):
+    file = {"path": "a.parquet", "partitionValues": {"day": "2026-01-01"}, "dataChange": True}
+    remove, add = {"remove": file}, {"add": file | {"size": 1, "deletionVector": {"cardinality": 1}}}
+    Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps(remove) + "\n" + json.dumps(add))
+    table = WatchedTable(path)
+    commits = table.poll(FROM_START)
+    appends = table.narrow(commits, OnTable("t", where=(EU,), operations=("append",)))
+    assert [one.uncounted for one in appends] == ["", ""]
 
 
 def test_a_table_must_be_looked_at_before_its_rows_are_counted(path):

@@ -11,10 +11,10 @@ import pytest
 from scylla_spark.core.plan import backfilling, constraint, deadlines, handler_runs, launching
 from scylla_spark.core.plan.commands import answers, definitions
 from scylla_spark.core.plan.notices import gathering
-from scylla_spark.core.plan.state import backfill_entry, group_writer, plan_state, unwritten_changes
+from scylla_spark.core.plan.state import backfill_entry, group_writer, plan_state, schedule_entry, unwritten_changes
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
-from scylla_spark.core.plan.triggers import due_times
+from scylla_spark.core.plan.triggers import due_times, observations
 from scylla_spark.core.records.fact import FenceLog
 from scylla_spark.services.plan.planner_clock import PlannerClock
 from tests.simulation import plan_world
@@ -313,6 +313,42 @@ def claims_of_a_replaced_table_are_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(table_watch.TableWatch, "_drop_claims", lambda self, entry, leaf, why, now: None)
 
 
+def a_table_that_was_missing_is_not_believed(patch: pytest.MonkeyPatch) -> None:
+    """What comes to a table that was still to be written when counting began is held against an id that nobody knew."""
+    patch.setattr(schedule_entry.Handed, "is_of", lambda self, *table_ids: self.table_id in table_ids)
+
+
+def versions_keep_the_id_of_before(patch: pytest.MonkeyPatch) -> None:
+    """Of a table that is replaced in place versions are handed over under the id that it had."""
+
+    def moved(entry: Any, leaf: int, claim: Any, now: int) -> Any:
+        return original(entry, leaf, {**claim, "table_id": entry.tables[leaf].table_id or claim["table_id"]}, now)
+
+    original = handing_over.moved
+    patch.setattr(handing_over, "moved", moved)
+
+
+def a_claim_is_of_one_id(patch: pytest.MonkeyPatch) -> None:
+    """A job loses what it claims of a table that is replaced in place."""
+
+    def is_open(entry: Any, leaf: int, claim: Any) -> bool:
+        return entry.tables[leaf].is_of(claim["table_id"]) and original(entry, leaf, claim)
+
+    original = handing_over.is_open
+    patch.setattr(handing_over, "is_open", is_open)
+    patch.setattr(observations, "is_open", is_open)
+
+
+def what_is_ahead_of_others_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Where all partitions have come up to a version, nobody knows any more which of them are beyond."""
+
+    def all_up_to(self: Any, table_id: str, version: int, since_us: int) -> Any:
+        return original(self, table_id, version, since_us)._replace(parts={})
+
+    original = schedule_entry.Handed.all_up_to
+    patch.setattr(schedule_entry.Handed, "all_up_to", all_up_to)
+
+
 def trouble_is_told_with_every_look(patch: pytest.MonkeyPatch) -> None:
     """Nobody keeps in mind what was told of a table."""
 
@@ -392,5 +428,7 @@ RULES: dict[str, Break] = {
         a_set_clock_goes_unnoticed, a_fence_shows_nothing_of_the_clock, claims_of_a_replaced_table_are_kept,
         trouble_is_told_with_every_look, a_delete_leaves_what_is_ahead, a_delete_is_answered_at_once,
         a_paused_backfill_goes_on, a_pause_of_a_backfill_is_answered_at_once, what_a_pause_has_taken_back_is_lost,
+        a_table_that_was_missing_is_not_believed, versions_keep_the_id_of_before, a_claim_is_of_one_id,
+        what_is_ahead_of_others_is_forgotten,
     )
 }  # fmt: skip

@@ -12,7 +12,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import encode
 from scylla_spark.core.plan.state.plan_state import PlanState
-from tests.simulation.plan_world import SECOND, START, PlanWorld, counted, facts_of, message_of
+from tests.simulation.plan_world import SECOND, START, PlanWorld, Table, counted, facts_of, message_of
 from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
@@ -244,30 +244,41 @@ def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], state: Pla
     """Each version of a table belongs to one launch, and ranges touch, whatever is skipped, paused, changed or too old between.
 
     A table that takes the place of another one is told of once, and counts from its beginning; nothing of the other is launched after that.
+    One that is replaced in place is the same, and so is one that has come for a schedule that was there before.
     """
     for name in ("table", "both", *(one["name"] for one in world.watching)):
-        lying, found = "", dict[str, list[dict[str, Any]]]()
+        lying, found = None, list[tuple[Table, list[dict[str, Any]]]]()
         for row in fires.get(name, []):
             if row["verdict"] == "trouble" and row["why"].startswith("replaced"):
-                _hold(row["why"].split()[-1] not in (lying, *found), f"{name}: told of twice: {row['why']}")
-                lying = row["why"].split()[-1]
+                other = _table_of(world, row["why"].split()[-1])
+                _hold(all(other is not one for one, _ in found), f"{name}: told of twice: {row['why']}")
+                lying = other
             elif row["verdict"] == "launched" and "table" in (seen := json.loads(row.get("values", "{}"))):
-                lying = lying or seen["table"]["table_id"]
-                _hold(seen["table"]["table_id"] == lying, f"{name}: launched with {seen}, though {lying} lies there")
-                found.setdefault(lying, []).append(seen["table"])
-        for table_id, launches in found.items():
-            _ranges_of(name, launches, world.tables[table_id])
-    _hold(state.entries["table"].tables[0].table_id == world.table_id, "nobody has seen which table lies there")
-    _hold(state.entries["table"].tables[0].version == world.versions, f"{world.versions} versions were not launched")
+                lying = lying or _table_of(world, seen["table"]["table_id"])
+                is_of_version = lying.ids[seen["table"]["to_version"]] == seen["table"]["table_id"]
+                _hold(is_of_version, f"{name}: launched with {seen}, though {lying.ids} lies there")
+                if not found or found[-1][0] is not lying:
+                    found.append((lying, []))
+                found[-1][1].append(seen["table"])
+        for table, launches in found:
+            _ranges_of(name, launches, table.parts, from_before=world.is_missing and table is found[0][0])
+    stands = state.entries["table"].tables[0]
+    _hold(stands.version == world.table.newest, f"{world.table.newest} versions were not launched")
+    _hold(stands.table_id == world.table.ids[-1], "nobody has seen which table lies there")
 
 
-def _ranges_of(name: str, found: list[dict[str, Any]], parts: list[str]) -> None:
+def _table_of(world: PlanWorld, table_id: str) -> Table:
+    return next(table for table in world.tables if table_id in table.ids)
+
+
+def _ranges_of(name: str, found: list[dict[str, Any]], parts: list[str], *, from_before: bool) -> None:
     if name in ("t-per", "t-parts"):
         _partitions(parts, name, found)
         return
     edges = [(one["from_version"], one["to_version"]) for one in found]
     _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
-    _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
+    first = (-1, 0) if from_before else (0,)
+    _hold(not edges or edges[0][0] in first, f"{name}: the first range begins at {edges[:1]}")
 
 
 def _partitions(parts: list[str], name: str, found: list[dict[str, Any]]) -> None:

@@ -24,6 +24,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import MOST_JOBS, Handed
+from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.records.fact import (
@@ -147,6 +148,33 @@ class Doubt(Exception):
     """A process must begin again."""
 
 
+@dataclass
+class Table:
+    """A table at the place that is watched, and its log.
+
+    Attributes:
+        ids: of each version, which table it is: one that is replaced in place has another id from there on; none: it is still to come.
+        parts: of each version, the partition that it is of; that of the first is none.
+    """
+
+    ids: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def newest(self) -> int:
+        """Its newest version; -1: there is none."""
+        return len(self.ids) - 1
+
+    def is_known_as(self, table_id: str) -> bool:
+        """Whether somebody who knows that id means this table; who knows none means whichever is there."""
+        return not table_id or table_id in self.ids
+
+    def commit(self, part: str, table_id: str = "") -> None:
+        """A version comes."""
+        self.ids.append(table_id or self.ids[-1])
+        self.parts.append(part)
+
+
 class Process:
     """The shell of a planner."""
 
@@ -216,16 +244,19 @@ class Process:
                 assert isinstance(found, OutcomeRecord)
                 planner.outcomes(number, offset, found.facts, (offset + 1, 1, "engine"), self.now)
         for place, wanted in planner.watched().items():
+            table = self.world.table
             if wanted.handed is None:
-                planner.tables.begins(place, self.world.table_id, 0)
-            elif self.world.vanished or wanted.handed.table_id != self.world.table_id:
+                planner.tables.begins(place, *((table.ids[0], 0) if table.ids else ("", -1)))
+            elif self.world.vanished or not table.is_known_as(wanted.handed.table_id):
                 self._trouble(planner, place)
             elif wanted.trigger.per:
                 if chance.random() < 0.3:
                     self._partitions(planner, place, wanted.handed)
-            elif self.world.versions > wanted.handed.version and chance.random() < 0.2:
-                newest = chance.randint(wanted.handed.version + 1, self.world.versions)
-                growth = Growth(self.world.table_id, wanted.handed.version, newest)
+                if self.world.later.random() < 0.1:
+                    self._reached(planner, place, wanted.handed)
+            elif table.newest > wanted.handed.version and chance.random() < 0.2:
+                newest = chance.randint(wanted.handed.version + 1, table.newest)
+                growth = Growth(table.ids[newest], wanted.handed.version, newest, from_id=wanted.handed.table_id)
                 planner.tables.grew(place, growth, self.now)
 
     def _trouble(self, planner: Planner, place: Place) -> None:
@@ -236,19 +267,29 @@ class Process:
         if world.vanished:
             planner.tables.trouble(place, "vanished", f"There is no table any more ({world.vanished}).", None, self.now)
         else:
-            why = f"Another table lies there: its id is {world.table_id}"
-            planner.tables.trouble(place, "replaced", why, (world.table_id, 0), self.now)
+            why = f"Another table lies there: its id is {world.table.ids[0]}"
+            planner.tables.trouble(place, "replaced", why, (world.table.ids[0], 0), self.now)
 
     def _partitions(self, planner: Planner, place: Place, handed: Handed) -> None:
         """Tells of one partition of a table: all its versions up to one of the latest that no run has."""
-        newest = self.world.chance.randint(0, self.world.versions)
+        table = self.world.table
+        newest = self.world.chance.randint(0, max(table.newest, 0))
         parts = [
-            part for version, part in enumerate(self.world.parts[: newest + 1]) if version > handed.of_part(part)[0]
+            part for version, part in enumerate(table.parts[: newest + 1]) if part and version > handed.of_part(part)[0]
         ]
         if parts:
-            part = self.world.chance.choice(parts)
-            growth = Growth(self.world.table_id, handed.of_part(part)[0], newest, part=part, alone=len(set(parts)) == 1)
+            part, alone = self.world.chance.choice(parts), len(set(parts)) == 1
+            first = handed.of_part(part)[0]
+            growth = Growth(table.ids[newest], first, newest, part=part, alone=alone, from_id=handed.table_id)
             planner.tables.grew(place, growth, self.now)
+
+    def _reached(self, planner: Planner, place: Place, handed: Handed) -> None:
+        """Tells up to where all partitions were handed over."""
+        table = self.world.table
+        left = [version for version, part in enumerate(table.parts) if part and version > handed.of_part(part)[0]]
+        version = min(left, default=table.newest + 1) - 1
+        if version > handed.version:
+            planner.tables.reached(place, Cursor(*handed[:2]), Cursor(table.ids[version], version), self.now)
 
     def _snapshots(self, planner: Planner) -> None:
         if self.snapshot is None and self.world.chance.random() < 0.01:
@@ -345,10 +386,11 @@ class PlanWorld:
         self.appended: list[int] = []  # when each record of it was
         self.late: list[tuple[int, bytes]] = []
         self.engine = Engine(self)
-        self.versions = 0
-        self.table_id = "table-0"
-        self.parts = [""]  # of each version, the partition that it is of
-        self.tables = {self.table_id: self.parts}  # all that have lain there
+        self.later = random.Random(f"later {seed}")
+        self.tables = [Table()]  # all that have lain there
+        self.is_missing = seed % 3 == 1  # the table is written after the schedules that watch it
+        if not self.is_missing:
+            self.table.commit("", "table-0")
         self.vanished = ""  # by which number it is called that there is none now
         self.faulty = True
         self.processes: list[Process] = []
@@ -359,6 +401,11 @@ class PlanWorld:
         self.backfills = 0
         self.watching = _watching(self.chance)
         self.constrained = _constrained(self.chance)
+
+    @property
+    def table(self) -> Table:
+        """That lies there now."""
+        return self.tables[-1]
 
     def both_us(self) -> tuple[int, int]:
         """What the clocks of processes show: wall time, and time since they were booted."""
@@ -388,6 +435,7 @@ class PlanWorld:
             self._fault()
             self._set_clock()
             self._guests()
+            self._rewrite(begun)
         self.faulty = False
         self.off_us = 0
         self.vanished = ""
@@ -455,8 +503,17 @@ class PlanWorld:
             self._steer_backfill()
 
     def _replace_table(self) -> None:
-        self.table_id, self.versions, self.parts = f"table-{len(self.tables)}", 0, [""]
-        self.tables[self.table_id] = self.parts
+        if self.table.ids:
+            self.tables.append(Table([f"table-{len(self.tables)}"], [""]))
+
+    def _rewrite(self, begun: int) -> None:
+        """The table comes, if it was missing; later it is replaced in place."""
+        dice = self.later.random()
+        if not self.table.ids:
+            if dice < 0.02 or self.now > begun + STORY_US // 2:
+                self.table.commit("", "table-0")
+        elif dice < 0.003 and not self.vanished:
+            self.table.commit(self.later.choice("abc"), f"{self.table.ids[0]}-{self.table.newest}")
 
     def _put_gone(self) -> None:
         overlap = self.guests.choice(("skip", "allow_all", "buffer_all"))
@@ -524,8 +581,9 @@ class PlanWorld:
         elif dice < 0.03:
             self.ask("event", name="e")
         elif dice < 0.05:
-            self.versions += 1
-            self.parts.append(self.chance.choice("abc"))
+            part = self.chance.choice("abc")
+            if self.table.ids:
+                self.table.commit(part)
         elif dice < 0.056:
             self.ask("pause", names=["stopped"])
         elif dice < 0.066:

@@ -89,16 +89,6 @@ def test_a_commit_to_many_partitions_is_written_in_records_that_grow_with_their_
     assert sum(found) < 600 * 2_000
 
 
-@pytest.mark.slow
-def test_the_parts_of_a_table_that_are_known_longest_are_forgotten_first() -> None:
-    handed = Handed("id", 1)
-    for number in range(10_001):
-        handed = handed.with_part(f"p{number}", 2, 0).with_part("p0", number, 0)
-    assert len(handed.parts) == 10_000
-    assert handed.of_part("p0") == (10_000, 0)
-    assert handed.of_part("p1") == (1, 0)
-
-
 @pytest.mark.parametrize(("runs", "payload"), [(20, 150_000), (24 * 31, 2_400)])
 def test_a_backfill_goes_on_where_it_was_when_the_planner_ended(runs: int, payload: int) -> None:
     plan = PlannerHarness()

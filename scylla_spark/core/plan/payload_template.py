@@ -37,6 +37,15 @@ class Instant(int):
     __slots__ = ()
 
 
+class Null:
+    """A value of a fire that is there, and is null: a text that is nothing but its place becomes null."""
+
+    __slots__ = ()
+
+
+NULL: Final = Null()
+
+
 class Filter(NamedTuple):
     """What is done with a value."""
 
@@ -183,8 +192,15 @@ def _joined(parts: tuple[str | Place, ...], values: Mapping[str, Any], left: lis
     if len(parts) == 1 and isinstance(parts[0], Place):
         value = _value(parts[0], values)
         _spend(left, _text(value))
-        return _iso(value) if isinstance(value, Instant) else value
-    return "".join(part if isinstance(part, str) else _spend(left, _text(_value(part, values))) for part in parts)
+        return _iso(value) if isinstance(value, Instant) else _plain(value)
+    return "".join(part if isinstance(part, str) else _spend(left, _text(_there(part, values))) for part in parts)
+
+
+def _plain(value: Any) -> Any:
+    """A value as payloads have it."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return None if value is NULL else value
 
 
 def _spend(left: list[int], text: str) -> str:
@@ -201,13 +217,24 @@ def _value(place: Place, values: Mapping[str, Any]) -> Any:
     while path and value is not None:
         value, path = _field(value, path)
     if value is None and not any(one.name == "default" for one in place.filters):
-        raise ArgumentError(
-            f"This fire has no {'.'.join(place.path)[:100]}.",
-            hint='Say what stands in for it, as in | default("none").',
-        )
+        raise _lacks(place)
     for one in place.filters:
         value = _applied(one, value, place)
     return value
+
+
+def _there(place: Place, values: Mapping[str, Any]) -> Any:
+    """A value that is a part of a text, where null says nothing."""
+    value = _value(place, values)
+    if value is NULL:
+        raise _lacks(place)
+    return value
+
+
+def _lacks(place: Place) -> ArgumentError:
+    return ArgumentError(
+        f"This fire has no {'.'.join(place.path)[:100]}.", hint='Say what stands in for it, as in | default("none").'
+    )
 
 
 def _field(value: Any, path: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
@@ -222,7 +249,7 @@ def _field(value: Any, path: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
 
 def _applied(one: Filter, value: Any, place: Place) -> Any:
     if one.name == "default":
-        return one.arguments[0] if value is None else value
+        return one.arguments[0] if value is None or value is NULL else value
     if not isinstance(value, Instant):
         raise ArgumentError(
             f"{{{{ {place.source[:100]} }}}} is no time.", hint=f"The filter {one.name} takes times only."
@@ -244,7 +271,7 @@ def _shift(text: str) -> int:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return _iso(value) if isinstance(value, Instant) else json.dumps(value, ensure_ascii=False)
+    return _iso(value) if isinstance(value, Instant) else json.dumps(_plain(value), ensure_ascii=False)
 
 
 def _iso(value: Instant) -> str:

@@ -10,6 +10,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.plan.tables.growth import TABLE, as_told
 from scylla_spark.core.plan.triggers.template_values import all_by_name, last_of_each
 
 SKIPPED: Final = "skipped"
@@ -78,7 +79,11 @@ def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
         "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
         "generation": job.generation,
     }  # fmt: skip
-    return values | last_of_each(job.latches) | all_by_name(entry.schedule.trigger, job.latches)
+    last, all_of = last_of_each(job.latches), all_by_name(entry.schedule.trigger, job.latches)
+    if TABLE in last:
+        last[TABLE] = as_told(last[TABLE])
+        all_of["tables"] = {name: as_told(one) for name, one in all_of.get("tables", {}).items()}
+    return values | last | all_of
 
 
 def busy_words(active: list[Run]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
@@ -15,16 +15,18 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.schedule_entry import Handed
-from scylla_spark.core.plan.tables.changes import WHOLE, Cursor, Fired, Pending, bridged, counted, ranges
+from scylla_spark.core.plan.tables.changes import Cursor, ranges
 from scylla_spark.core.plan.tables.commit import Commit
 from scylla_spark.core.plan.tables.growth import Growth
-from scylla_spark.core.plan.tables.past_ranges import key_of, part_of
+from scylla_spark.core.plan.tables.past_ranges import part_of
+from scylla_spark.core.plan.tables.unhanded import Unhanded
 from scylla_spark.core.plan.tables.watch import Place, Wanted
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.watched.commit_follower import MOST_COMMITS, UNREACHABLE, TableTrouble, WatchedTable, located
 from scylla_spark.services.plan.daemon_threads import DaemonThreads
 from scylla_spark.services.plan.look_turns import LookTurns
+from scylla_spark.visible import as_clause
 
 log = structlog.get_logger("plan")
 
@@ -41,6 +43,12 @@ class _Grew(NamedTuple):
     growth: Growth
 
 
+class _Reached(NamedTuple):
+    place: Place
+    before: Cursor
+    cursor: Cursor
+
+
 class _Trouble(NamedTuple):
     place: Place
     kind: str
@@ -55,18 +63,14 @@ class _Look:
     Attributes:
         table: as it is read.
         trigger: what of it counts.
-        handed: what belongs to runs: what comes after is read anew when that changes.
-        pending: what does not.
-        cursor: how far it was read.
+        unhanded: what has come and is no run's yet.
         told: partition → how many commits of what is pending were told.
     """
 
     table: WatchedTable
     trigger: OnTable
-    handed: Handed
-    pending: Pending
-    cursor: Cursor
-    told: dict[str | None, int]
+    unhanded: Unhanded
+    told: dict[str | None, int] = field(default_factory=dict)
 
 
 class TableWatcher:
@@ -82,7 +86,7 @@ class TableWatcher:
         self._own = settings.tables_path
         self._wanted: Mapping[Place, Wanted] = {}
         self._looks: dict[Place, _Look] = {}
-        self._found: SimpleQueue[_Begins | _Grew | _Trouble] = SimpleQueue()
+        self._found: SimpleQueue[_Begins | _Grew | _Reached | _Trouble] = SimpleQueue()
         self._turns = LookTurns()
         self._silent: set[Place] = set()  # places whose look under way had no answer
         self._changed = threading.Condition()  # guards what threads share
@@ -110,12 +114,14 @@ class TableWatcher:
             pass
         self._wanted = planner.watched()
 
-    def _tell(self, planner: Planner, found: _Begins | _Grew | _Trouble, now: int) -> None:
+    def _tell(self, planner: Planner, found: _Begins | _Grew | _Reached | _Trouble, now: int) -> None:
         match found:
             case _Begins(place, cursor):
                 planner.looked(place.name, lambda tables: tables.begins(place, *cursor), now)
             case _Grew(place, growth):
                 planner.looked(place.name, lambda tables: tables.grew(place, growth, now), now)
+            case _Reached(place, before, cursor):
+                planner.looked(place.name, lambda tables: tables.reached(place, before, cursor, now), now)
             case _Trouble(place, kind, why, resume):
                 planner.looked(place.name, lambda tables: tables.trouble(place, kind, why, resume, now), now)
 
@@ -163,14 +169,24 @@ class TableWatcher:
         if handed is None:
             self._begin(place, trigger)
             return
-        look = self._looks.get(place)
-        if look is None or look.handed != handed:  # versions were handed over: what came after them is read again
-            table = look.table if look is not None else WatchedTable(located(trigger.table, self._names, self._own))
-            look = _Look(table, trigger, handed, _stands(handed), Cursor(handed.table_id, handed.version), {})
-            with self._changed:
-                self._looks[place] = look
+        look = self._view(place, trigger, handed)
         if self._read(place, look):
-            self._tell_ranges(place, look, handed)
+            self._tell_ranges(place, look)
+            self._tell_reached(place, look)
+
+    def _view(self, place: Place, trigger: OnTable, handed: Handed) -> _Look:
+        """What is known of the table: as it was left, less what was handed over since; if that does not fit, it is read again."""
+        look = self._looks.get(place)
+        if look is not None and look.unhanded.handed == handed:
+            return look
+        if look is not None and look.unhanded.hand_over(handed, now_us()):
+            look.told = {}
+            return look
+        table = look.table if look is not None else WatchedTable(located(trigger.table, self._names, self._own))
+        look = _Look(table, trigger, Unhanded(trigger, handed))
+        with self._changed:
+            self._looks[place] = look
+        return look
 
     def _begin(self, place: Place, trigger: OnTable) -> None:
         found = WatchedTable(located(trigger.table, self._names, self._own)).start(trigger)
@@ -185,19 +201,24 @@ class TableWatcher:
         """Reads on; whether the table is as it was."""
         by = [look.trigger.per] if look.trigger.per else []
         while True:
-            found = look.table.poll(look.cursor, by)
+            found = look.table.poll(look.unhanded.cursor, by)
             if not isinstance(found, TableTrouble):
                 commits = look.table.narrow(found, look.trigger)
                 if not isinstance(commits, TableTrouble):
-                    ours = [_unhanded(commit, look.trigger, look.handed) for commit in commits]
-                    look.pending = counted(look.trigger, look.pending, ours, now_us())
-                    for commit in found:
-                        look.cursor = look.cursor.after(commit)
+                    self._take(place, look, commits)
                     if len(found) < MOST_COMMITS:
                         return True
                     continue
                 found = commits
             return self._trouble(place, look, found)
+
+    def _take(self, place: Place, look: _Look, commits: Sequence[Commit]) -> None:
+        """Counts what was read; what was handed over may have an earlier id of the table, or none."""
+        if wrong := [commit for commit in commits if commit.uncounted]:
+            self._put_trouble(place, _uncounted(look.table, wrong))
+        look.unhanded.count(commits, now_us())
+        if look.table.header is not None:
+            look.unhanded.is_at(look.table.header.table_id)
 
     def _trouble(self, place: Place, look: _Look, trouble: TableTrouble) -> bool:
         """Tells of it; where only old commits are gone, what is left is counted on."""
@@ -205,8 +226,10 @@ class TableWatcher:
             return False
         if trouble.kind == "truncated" and trouble.resume is not None:
             self._put_trouble(place, trouble._replace(resume=None))
-            look.pending, look.cursor = bridged(look.pending, trouble.resume.version), trouble.resume
+            look.unhanded.go_on_after(trouble.resume)
             return False
+        if trouble.resume is not None:  # what has come so far is none of it any more
+            look.unhanded = Unhanded(look.trigger, look.unhanded.handed)
         self._put_trouble(place, trouble)
         return False
 
@@ -217,31 +240,32 @@ class TableWatcher:
         resume = (trouble.resume.table_id, trouble.resume.version) if moves and trouble.resume is not None else None
         self._found.put(_Trouble(place, trouble.kind, trouble.why, resume))
 
-    def _tell_ranges(self, place: Place, look: _Look, handed: Handed) -> None:
-        now = now_us()
-        for one in ranges(look.trigger, look.pending):
+    def _tell_reached(self, place: Place, look: _Look) -> None:
+        """Tells up to where all partitions were handed over, so that nobody reads or remembers that any more."""
+        handed, reached = look.unhanded.handed, look.unhanded.all_handed
+        if handed.parts and reached.version > handed.version:
+            self._found.put(_Reached(place, Cursor(handed.table_id, handed.version), reached))
+
+    def _tell_ranges(self, place: Place, look: _Look) -> None:
+        now, pending = now_us(), look.unhanded.pending
+        table_id, was = look.unhanded.cursor.table_id, look.unhanded.handed.table_id
+        slowest, is_throttled = look.unhanded.slowest, look.trigger.throttle_us > 0
+        is_alone = len(pending.grown) <= 1 and not is_throttled  # else it must be known when others have fired
+        for one in ranges(look.trigger, pending):
             grown = one.grown
             if one.due_us > now or look.told.get(one.key) == grown.commits:
                 continue
             look.told[one.key] = grown.commits
             growth = Growth(
-                handed.table_id or look.cursor.table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes,
-                part_of(one.key), len(look.pending.grown) <= 1,
+                table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes, part_of(one.key), is_alone,
+                was if was != table_id else "", one.key in slowest,
             )  # fmt: skip
             self._found.put(_Grew(place, growth))
 
 
-def _stands(handed: Handed) -> Pending:
-    """What is pending where nothing has come since versions were handed over."""
-    fired: dict[str | None, Fired] = {WHOLE: Fired(handed.version, handed.at_us or None)}
-    fired |= {key_of(part): Fired(version, at_us or None) for part, (version, at_us) in handed.parts.items()}
-    return Pending(handed.version, handed.version, {}, fired)
-
-
-def _unhanded(commit: Commit, trigger: OnTable, handed: Handed) -> Commit:
-    """A commit without the partitions to which it was handed over before."""
-    if not trigger.per or not handed.parts:
-        return commit
-    shares = commit.by.get(trigger.per, {})
-    left = {key: count for key, count in shares.items() if commit.version > handed.of_part(part_of(key))[0]}
-    return commit._replace(by={**commit.by, trigger.per: left})
+def _uncounted(table: WatchedTable, commits: Sequence[Commit]) -> TableTrouble:
+    """What is told where nobody knows how many rows of some commits meet the conditions."""
+    first, last, many = commits[0], commits[-1], len(commits)
+    which = f"{many} versions between {first.version} and {last.version}" if many > 1 else f"version {first.version}"
+    why = f"Of {which} of the table {table.path} it cannot be told how many rows meet the conditions, so they count as enough"
+    return TableTrouble("uncounted", f"{why}: {as_clause(first.uncounted)}.")

@@ -25,7 +25,7 @@ PENDING_LAUNCH: Final = "pending_launch"
 MOST_RUNS: Final = 1_000
 MOST_JOBS: Final = 100
 MOST_LAUNCHES_KEPT: Final = MOST_RATE
-MOST_PARTS: Final = 10_000
+MOST_PARTS: Final = 10_000  # of a table; older planners forget one that is beyond
 
 
 class Latch(NamedTuple):
@@ -114,7 +114,7 @@ class Handed(NamedTuple):
     """Which versions of a watched table were handed over to runs.
 
     Attributes:
-        table_id: which table.
+        table_id: which table; empty: whichever is found, since there was none when counting began.
         version: all up to this one …
         at_us: … the last time then; 0: none was.
         parts: of a table whose partitions fire for themselves: partition → the same of it, where that is more.
@@ -130,24 +130,38 @@ class Handed(NamedTuple):
         """From a list of its fields."""
         return cls(found[0], found[1], found[2], {part: (one[0], one[1]) for part, one in found[3].items()})
 
+    def is_of(self, *table_ids: str) -> bool:
+        """Whether these are versions of one of some tables."""
+        return not self.table_id or self.table_id in table_ids
+
     def of_part(self, part: str) -> tuple[int, int]:
         """The last version of a partition that was handed over, and when."""
         return self.parts.get(part, (self.version, self.at_us))
 
+    def all_up_to(self, table_id: str, version: int, since_us: int) -> Handed:
+        """The same after all partitions were handed over up to a version; those are known on that are ahead of it, or were so lately.
+
+        Args:
+            table_id: which table it is there.
+            version: of the table.
+            since_us: what was handed over after this instant is known on, microseconds since the epoch.
+        """
+        parts = {
+            part: (max(last, version), at_us)
+            for part, (last, at_us) in self.parts.items()
+            if last > version or at_us > since_us
+        }
+        return Handed(table_id, version, self.at_us, parts)
+
     def with_part(self, part: str, version: int, at_us: int) -> Handed:
-        """The same after more of a partition was handed over; of very many partitions, the latest are known.
+        """The same after more of a partition was handed over. None is ever forgotten: it would be handed over once more.
 
         Args:
             part: values of the partition's columns, as text.
             version: of the table, up to which it was handed over.
             at_us: when, microseconds since the epoch.
         """
-        parts = {**self.parts}
-        parts.pop(part, None)
-        parts[part] = version, at_us
-        if len(parts) > MOST_PARTS:
-            del parts[next(iter(parts))]
-        return self._replace(parts=parts)
+        return self._replace(parts={**self.parts, part: (version, at_us)})
 
 
 @dataclass(slots=True)

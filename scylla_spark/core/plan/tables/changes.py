@@ -6,7 +6,7 @@ ranges of consecutive fires touch, and a version that does not count for the tri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -125,12 +125,30 @@ def counted(trigger: OnTable, pending: Pending, commits: Iterable[Commit], now: 
     Raises:
         ArgumentError: a version is missing between them.
     """
+    return recounted(trigger, pending, _without_gaps(pending.version, commits), now)
+
+
+def _without_gaps(version: int, commits: Iterable[Commit]) -> Iterator[Commit]:
+    for commit in commits:
+        if commit.version > version + 1:
+            raise ArgumentError(f"Version {version + 1} is missing before {commit.version}.")
+        version = max(version, commit.version)
+        yield commit
+
+
+def recounted(trigger: OnTable, pending: Pending, commits: Iterable[Commit], now: int) -> Pending:
+    """As `counted`, of commits that were read before: between them those may be missing that do not count.
+
+    Args:
+        trigger: says which commits count.
+        pending: what has come before.
+        commits: the next ones, the oldest first.
+        now: microseconds since the epoch.
+    """
     grown, version = dict(pending.grown), pending.version
     for commit in commits:
         if commit.version <= version:
             continue
-        if commit.version != version + 1:
-            raise ArgumentError(f"Version {version + 1} is missing before {commit.version}.")
         version = commit.version
         at_us = min(commit.timestamp_us, now)
         for key, count in _shares(trigger, commit):
@@ -183,6 +201,11 @@ def range_of(trigger: OnTable, pending: Pending, key: Key) -> Range | None:
     return None if due_us is None else Range(key, pending.from_version(key), pending.version, grown, due_us)
 
 
+def counts(trigger: OnTable, commit: Commit) -> bool:
+    """Whether a trigger counts commits of this kind."""
+    return commit.changes_data and (not trigger.operations or commit.operation in trigger.operations)
+
+
 def keys_of(trigger: OnTable, commit: Commit) -> list[Key]:
     """Of which partitions something in a commit counts, or `WHOLE`."""
     return [key for key, _ in _shares(trigger, commit)]
@@ -223,7 +246,7 @@ def narrowed(commit: Commit, total: Count, by: Mapping[str, Mapping[Key, Count]]
 
 def _shares(trigger: OnTable, commit: Commit) -> Iterable[tuple[Key, Count]]:
     """What of a commit counts, by key."""
-    if not commit.changes_data or (trigger.operations and commit.operation not in trigger.operations):
+    if not counts(trigger, commit):
         return ()
     if trigger.per:
         return commit.by.get(trigger.per, {}).items()

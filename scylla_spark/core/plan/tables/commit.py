@@ -44,6 +44,7 @@ class Commit(NamedTuple):
         total: what it did to the table.
         by: column → value of a partition (None: null) → what it did there; only of columns that were asked for.
         header: the table from here on; None: as before.
+        uncounted: why it cannot be told which of its rows meet the conditions of a trigger, for people; empty: nobody asked, or it can.
     """
 
     version: int
@@ -52,6 +53,7 @@ class Commit(NamedTuple):
     total: Count = Count()
     by: Mapping[str, Mapping[str | None, Count]] = {}
     header: Header | None = None
+    uncounted: str = ""
 
     @property
     def changes_data(self) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
-from scylla_spark.core.plan.state.schedule_entry import Entry, Handed, Job, Latch
-from scylla_spark.core.plan.tables.growth import TABLE
+from scylla_spark.core.plan.state.schedule_entry import MOST_PARTS, Entry, Handed, Job, Latch
+from scylla_spark.core.plan.tables.growth import TABLE, Growth
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, Trigger, leaves, table_of
 
 
@@ -51,7 +51,9 @@ def claim_of(latch: Latch | None) -> Mapping[str, Any] | None:
 
 
 def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
-    """Whether no run has the versions of a claim yet: they are of the table that is watched, and go on from where it stands.
+    """Whether no run has the versions of a claim yet: they go on from where its table stands.
+
+    They are of that table, since claims go where another takes its place; one that is replaced in place may have any number of ids.
 
     Args:
         entry: of the schedule.
@@ -59,10 +61,30 @@ def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
         claim: what a job says of the versions.
     """
     handed = entry.tables.get(leaf)
-    if handed is None or handed.table_id != claim["table_id"]:
+    if handed is None:
         return False
     stands: int = handed.of_part(claim["partition"] or "")[0]
     return bool(claim["from_version"] <= stands < claim["to_version"])
+
+
+def has_room(entry: Entry, leaf: int, growth: Growth) -> bool:
+    """Whether it can be kept in mind how far a partition was handed over, and those that jobs claim: of so many it may be, of no more.
+
+    The slowest always have room: as long as they wait, nothing else is ever forgotten.
+
+    Args:
+        entry: of the schedule.
+        leaf: number of the leaf on the table.
+        growth: what has come to the partition.
+    """
+    known, part = entry.tables[leaf].parts, growth.part
+    if not part or growth.alone or growth.slowest or part in known or len(known) + len(entry.jobs) < MOST_PARTS:
+        return True
+    claims = (claim_of(job.latches.get(leaf)) for job in entry.jobs.values())
+    return (
+        len(known.keys() | {part} | {claim["partition"] for claim in claims if claim and claim["partition"]})
+        <= MOST_PARTS
+    )
 
 
 def goes_on(entry: Entry, leaf: int, before: Latch | None, latch: Latch) -> bool:

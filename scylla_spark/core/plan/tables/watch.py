@@ -10,17 +10,25 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from scylla_spark import failpoint
-from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
-from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Handed
+from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change, change_bytes
+from scylla_spark.core.plan.state.schedule_entry import MOST_PARTS, PENDING_TRIGGER, Entry, Handed
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.tables.growth import Growth
-from scylla_spark.core.plan.tables.handing_over import claim_of, moved
+from scylla_spark.core.plan.tables.handing_over import claim_of, has_room, moved
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import holds
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, leaves, table_of
 from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
+_TOO_MANY: Final = (
+    f"{MOST_PARTS:,} partitions of the table have fired on versions that others have not come to yet, and it cannot be known of more; "
+    "new ones wait until the slowest have fired"
+)
+_FEW_PARTS: Final = 50
+_PARTS_PER_VERSION: Final = 100
+_MOST_BYTES: Final = 256 * 1024  # of one change that tells of many partitions
 
 
 class Place(NamedTuple):
@@ -115,15 +123,51 @@ class TableWatch:
             now: microseconds since the epoch.
         """
         entry = self._entry(place)
-        handed = entry.tables.get(place.leaf) if entry is not None else None
-        if entry is None or handed is None or (handed.table_id, handed.of_part(growth.part)[0]) != growth[:2]:
+        if entry is None or not self._goes_on(entry, place.leaf, growth):
             return
-        leaf = leaves(entry.schedule.trigger)[place.leaf]
+        leaf, is_known = leaves(entry.schedule.trigger)[place.leaf], has_room(entry, place.leaf, growth)
+        if not is_known:
+            self.trouble(place, "too_many_partitions", _TOO_MANY, None, now)
         if isinstance(leaf, OnAbsence):
             self._watching.came(entry, place.leaf, leaf.within_us, now)
-            self._journal.note(*moved(entry, place.leaf, growth.values(leaf.of), now))
+            if is_known:
+                self._journal.note(*moved(entry, place.leaf, growth.values(leaf.of), now))
+        elif is_known:
+            self._watching.grew(entry, place.leaf, growth.latch(leaf), now)
+
+    def reached(self, place: Place, before: Cursor, cursor: Cursor, now: int) -> None:
+        """All partitions of a table were handed over up to a version: nobody need know any more how far each of them was.
+
+        What is ahead of that, or must not fire again yet, is known on. All of that is written once more, so this is done only where
+        it makes much less of it, or where many versions are behind.
+
+        Args:
+            place: the leaf.
+            before: up to where all of them were handed over so far; what was found out about another place is passed over.
+            cursor: up to where they are now.
+            now: microseconds since the epoch.
+        """
+        entry = self._entry(place)
+        handed = entry.tables.get(place.leaf) if entry is not None else None
+        if entry is None or handed is None or handed[:2] != before or cursor.version <= handed.version:
             return
-        self._watching.grew(entry, place.leaf, growth.latch(leaf), now)
+        table = table_of(leaves(entry.schedule.trigger)[place.leaf])
+        throttle_us = table.throttle_us if table is not None else 0
+        after = handed.all_up_to(*cursor, since_us=now - throttle_us)
+        worth = max(len(handed.parts) // 2, _FEW_PARTS, _PARTS_PER_VERSION * (cursor.version - handed.version))
+        change = "table", place.name, place.leaf, after
+        if len(after.parts) <= worth and change_bytes(change) <= _MOST_BYTES:
+            self._journal.note(*change)
+
+    def _goes_on(self, entry: Entry, leaf: int, growth: Growth) -> bool:
+        """Whether what has come begins where a leaf stands; one that began before its table was there knows from here on which it is."""
+        handed = entry.tables.get(leaf)
+        was = growth.from_id or growth.table_id
+        if handed is None or not handed.is_of(was) or handed.of_part(growth.part)[0] != growth.from_version:
+            return False
+        if not handed.table_id:
+            self._journal.note("table", entry.name, leaf, handed._replace(table_id=was))
+        return True
 
     def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | None, now: int) -> None:
         """A table cannot be watched as it was; it is told of once, until something else is wrong.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from scylla_spark.core.plan.tables.changes import Cursor
+from scylla_spark.core.plan.tables.changes import Cursor, counts
 from scylla_spark.core.plan.tables.commit import Commit, Unreadable, read_commit
 from scylla_spark.core.plan.tables.table_metadata import Header
 from scylla_spark.core.plan.tables.table_name import is_place
@@ -22,17 +22,22 @@ from scylla_spark.io.delta.watched.log_files import (
     as_path,
     commit_name,
     header_at,
+    ids_in,
     is_local,
     lines,
     listing,
     log_of,
 )
-from scylla_spark.io.delta.watched.matching_rows import CannotCountError, RowFilter
+from scylla_spark.io.delta.watched.matching_rows import CannotCountError, RowFilter, uncounted
 from scylla_spark.visible import as_clause
 
-Trouble = Literal["missing", "vanished", "replaced", "rewound", "truncated", "unreadable", "unreachable", "unsuitable"]
+Trouble = Literal[
+    "missing", "vanished", "replaced", "rewound", "truncated", "unreadable", "unreachable", "unsuitable", "uncounted"
+]
 
 MOST_COMMITS: Final = 1_000
+_LISTED_AT: Final = (4, 16)  # looks at a quiet table: a commit that a clean-up has deleted is missed soon, …
+_LISTED_EVERY: Final = 64  # … and a table that stays quiet is listed seldom
 UNREACHABLE: Final = "unreachable"
 
 
@@ -42,7 +47,8 @@ class TableTrouble(NamedTuple):
     Attributes:
         kind: missing: there is no table yet; vanished: there is none any more; replaced: another lies in its place; rewound: it
             has fewer versions than were seen; truncated: commits were deleted before they were seen; unreadable: a commit is
-            damaged or being written; unreachable: the place does not answer; unsuitable: the table is not as the trigger needs it.
+            damaged or being written; unreachable: the place does not answer; unsuitable: the table is not as the trigger needs it;
+            uncounted: it cannot be told how many rows of some commits meet the conditions, so they are enough.
         why: for people, with the values.
         resume: where to go on; None: nowhere else, asking again is all there is.
         gap: the first and the last version that cannot be read any more.
@@ -105,6 +111,7 @@ class WatchedTable:
         self.path = as_path(path)
         self._log = log_of(self.path)
         self._seen: _Seen | None = None
+        self._quiet = 0  # looks without a commit, one after the other
 
     @property
     def header(self) -> Header | None:
@@ -151,10 +158,10 @@ class WatchedTable:
             return self._unreachable(error)
 
     def narrow(self, commits: Sequence[Commit], trigger: OnTable) -> list[Commit] | TableTrouble:
-        """The same commits with only the rows counted that meet a trigger's conditions; their new files are read.
+        """The same commits with only the rows counted that meet a trigger's conditions; new files of those that count are read.
 
         Args:
-            commits: as `poll` gave them lately; data that are deleted meanwhile cannot be counted.
+            commits: as `poll` gave them lately; data that are deleted meanwhile cannot be counted, and their commit says so.
             trigger: may have conditions.
 
         Raises:
@@ -167,7 +174,7 @@ class WatchedTable:
             raise ArgumentError(f"The table {self.path} was not looked at yet.", hint="Poll it first.")
         rows = RowFilter(self.path, header, trigger.where, [trigger.per] if trigger.per else [])
         try:
-            return [self._narrowed(commit, rows) if commit.changes_data else commit for commit in commits]
+            return [self._narrowed(commit, rows) if counts(trigger, commit) else commit for commit in commits]
         except CannotCountError as error:
             return TableTrouble(
                 "unsuitable", f"Rows of the table {self.path} cannot be counted by conditions: {as_clause(str(error))}."
@@ -182,8 +189,8 @@ class WatchedTable:
         try:
             with lines(self._log, commit_name(commit.version)) as found:
                 return rows.narrowed(commit, found)
-        except FileNotFoundError as error:
-            raise CannotCountError(f"version {commit.version} was deleted from its log") from error
+        except FileNotFoundError:
+            return uncounted(commit, "it was deleted from the log")
 
     def _polled(self, cursor: Cursor, by: Sequence[str], most: int) -> list[Commit] | TableTrouble:
         seen = self._seen
@@ -202,7 +209,16 @@ class WatchedTable:
         self._seen = last
         if wrong and not commits:
             return TableTrouble("unreadable", f"{wrong.why} It is a commit of the table {self.path}.")
-        return commits
+        self._quiet = 0 if commits else self._quiet + 1
+        is_listed = self._quiet in _LISTED_AT or (self._quiet > 0 and self._quiet % _LISTED_EVERY == 0)
+        return (self._hole_in_log(seen) if is_listed else None) or commits
+
+    def _hole_in_log(self, seen: _Seen) -> TableTrouble | None:
+        """That commits after the last one that was seen were deleted, though later ones are there; seen by a listing alone."""
+        found = listing(self._log)
+        hole = self._hole(seen.cursor, found, seen.header) if found is not None else None
+        self._seen = None if hole else self._seen
+        return hole
 
     def _stands(self, seen: _Seen) -> bool:
         """Whether the last commit is still there and the same; where there was none, nothing is known without a listing."""
@@ -241,17 +257,33 @@ class WatchedTable:
             return self._headless()
         if trouble := self._other(cursor, found, header):
             return trouble
-        known = cursor if cursor.table_id else cursor._replace(table_id=header.table_id)
-        if cursor.version + 1 < found.earliest:
-            gap = (cursor.version + 1, found.earliest - 1)
-            why = f"Versions {gap[0]} to {gap[1]} of the table {self.path} were deleted from its log before they were seen."
-            return TableTrouble("truncated", why, Cursor(header.table_id, gap[1]), gap)
-        return _Seen(known, self._stamp(cursor.version), header)
+        if trouble := self._hole(cursor, found, header):
+            return trouble
+        return _Seen(Cursor(header.table_id, cursor.version), self._stamp(cursor.version), header)
+
+    def _hole(self, cursor: Cursor, found: Listing, header: Header) -> TableTrouble | None:
+        """That the commits after a cursor are gone, but not the table's end: a clean-up need not have got through, nor in order.
+
+        The commit is asked for once more, since one that was written while names were listed may be missing among them.
+        """
+        following = next((version for version in found.commits if version > cursor.version), found.newest + 1)
+        if following <= cursor.version + 1 or self._stamp(cursor.version + 1) is not None:
+            return None
+        gap = (cursor.version + 1, following - 1)
+        why = f"Versions {gap[0]} to {gap[1]} of the table {self.path} were deleted from its log before they were seen."
+        return TableTrouble("truncated", why, self._behind(found, gap[1], header), gap)
+
+    def _behind(self, found: Listing, version: int, known: Header) -> Cursor:
+        """The cursor behind a version, with the id that the table has there, so that whoever resumes there finds it again."""
+        header = header_at(self._log, found, version) or known
+        return Cursor(header.table_id, version)
 
     def _other(self, cursor: Cursor, found: Listing, header: Header) -> TableTrouble | None:
-        if cursor.table_id and header.table_id != cursor.table_id:
+        """What is wrong with a log in which a cursor is not; a table that was replaced in place is the same, in one log with two ids."""
+        replaced = cursor.table_id not in ("", header.table_id) and cursor.table_id not in ids_in(self._log, found)
+        if replaced:
             why = f"Another table lies at {self.path}: its id is {header.table_id}, it was {cursor.table_id}."
-            return TableTrouble("replaced", why, Cursor(header.table_id, found.earliest - 1))
+            return TableTrouble("replaced", why, self._behind(found, found.earliest - 1, header))
         if found.newest < cursor.version:
             why = f"The table {self.path} ends with version {found.newest}; {cursor.version} was seen."
             return TableTrouble("rewound", why, Cursor(header.table_id, found.newest))

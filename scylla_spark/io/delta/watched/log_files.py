@@ -211,6 +211,18 @@ def header_at(log: LogFiles, found: Listing, version: int) -> Header | None:
     return None
 
 
+def ids_in(log: LogFiles, found: Listing) -> Iterator[str]:
+    """All ids that the log has for its table, the newest first: one that is replaced in place goes on in the same log under another.
+
+    Args:
+        log: of the table.
+        found: what is in it.
+    """
+    for version in sorted({*found.commits, *found.checkpoints}, reverse=True):
+        if header := _header_in(log, found, version):
+            yield header.table_id
+
+
 def _header_in(log: LogFiles, found: Listing, version: int) -> Header | None:
     for name in [*found.checkpoints.get(version, []), commit_name(version)]:
         try:

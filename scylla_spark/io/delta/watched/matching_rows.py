@@ -35,15 +35,27 @@ _TYPES: Final = {
 
 
 class CannotCountError(Exception):
-    """Rows of a commit cannot be told apart by conditions; the text says why, for people."""
+    """Rows of a table cannot be told apart by conditions; the text says why, for people."""
+
+
+class UncountableError(Exception):
+    """Rows of one commit cannot be told apart by conditions, now or ever; the text says why, for people."""
 
 
 class _File(NamedTuple):
-    """A file that a commit added or removed, with the values of its partition: column → value (None: null)."""
+    """A file that a commit added or removed.
+
+    Attributes:
+        path: relative to the table's folder.
+        values: of its partition: column → value (None: null).
+        added: it was added.
+        wrong: why its rows cannot be read, for people; empty: they can, as far as the log says.
+    """
 
     path: str
     values: Mapping[str, str | None]
     added: bool
+    wrong: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +81,47 @@ class RowFilter:
             commit: as the log tells of it; it changes rows.
             lines: of its file.
 
+        Returns:
+            The commit. Where files have deletion vectors, lie elsewhere, or are deleted already, the rows are unknown, and it says why.
+
         Raises:
-            CannotCountError: files have deletion vectors or mapped names, a column does not exist, or data are deleted already.
+            CannotCountError: files have mapped names, a column does not exist, or cannot be compared with its value.
             OSError: data cannot be read.
         """
         from pyarrow import ArrowException
 
         types = self._types()
-        kept = [file for file in _files(lines) if self._may_match(file, types)]
+        try:
+            kept = [file for file in _files(lines) if self._may_match(file, types)]
+        except UncountableError as error:
+            return uncounted(commit, str(error))
         parts: dict[tuple[str | None, ...], list[_File]] = defaultdict(list)
         for file in kept:
             parts[tuple(file.values.get(column) for column in self.header.partition_columns)].append(file)
-        try:
-            counts = {values: self._count(commit.operation, files) for values, files in parts.items()}
-        except FileNotFoundError as error:
-            raise CannotCountError(f"data of version {commit.version} were deleted before they were counted") from error
-        except ArrowException as error:
-            raise CannotCountError(f"the conditions do not fit the columns: {error}") from error
-        return narrowed(commit, _sum(counts.values(), commit.total.bytes_added), self._by(counts, commit))
+        counts, why = dict[tuple[str | None, ...], Count](), ""
+        for values, files in parts.items():
+            try:
+                counts[values] = _at_most(commit.total, self._count(commit.operation, files))
+            except UncountableError as error:
+                counts[values], why = _unknown(commit.operation), str(error)
+            except ArrowException as error:
+                raise CannotCountError(f"the conditions do not fit the columns: {error}") from error
+        total = _at_most(commit.total, _sum(counts.values(), commit.total.bytes_added))
+        return narrowed(commit, total, self._by(counts, commit))._replace(uncounted=why)
 
     def _types(self) -> dict[str, Any]:
-        """Types of the columns that the conditions name, as the schema has them."""
+        """Types of the columns, as the schema has them; all that the conditions name are there."""
         if self.header.mapping != "none":
             raise CannotCountError("its files name columns otherwise than people do (column mapping)")
-        schema = json_object(self.header.schema.encode(errors="replace")) or {}
-        known = {str(one.get("name")): one.get("type") for one in schema.get("fields", []) if isinstance(one, dict)}
+        known = self._columns()
         for condition in self.where:
             if condition.column not in known:
                 raise CannotCountError(f"it has no column {condition.column!r}")
         return known
+
+    def _columns(self) -> dict[str, Any]:
+        schema = json_object(self.header.schema.encode(errors="replace")) or {}
+        return {str(one.get("name")): one.get("type") for one in schema.get("fields", []) if isinstance(one, dict)}
 
     def _may_match(self, file: _File, types: Mapping[str, Any]) -> bool:
         partitions = self.header.partition_columns
@@ -106,14 +130,27 @@ class RowFilter:
         )  # fmt: skip
 
     def _count(self, operation: str, files: Sequence[_File]) -> Count:
-        """Rows of one partition."""
+        """Rows of one partition.
+
+        Raises:
+            UncountableError: they cannot be read.
+        """
+        if why := next((one.wrong for one in files if one.wrong), ""):
+            raise UncountableError(why)
+        try:
+            return self._counted(operation, files)
+        except FileNotFoundError as error:
+            raise UncountableError("data were deleted before they were counted") from error
+
+    def _counted(self, operation: str, files: Sequence[_File]) -> Count:
         came, went = [one for one in files if one.added], [one for one in files if not one.added]
         if operation == "overwrite" or not went:
             return Count(sum(map(self._rows, came)), 0)
         new, old = Counter[int](), Counter[int]()
+        schema = self._schema([*came, *went])
         for sums, rewritten in ((new, came), (old, went)):
             for file in rewritten:
-                sums.update(self._hashes(file))
+                sums.update(self._hashes(file, schema))
         if operation == "delete":
             return Count(0, (old - new).total())
         return Count((new - old).total(), 0)
@@ -132,28 +169,47 @@ class RowFilter:
     # -- data -----------------------------------------------------------------------------------------------------------
 
     def _rows(self, file: _File) -> int:
-        scanner = self._scanner(file)
+        scanner = self._scanner(file, self._schema([file]))
         return scanner.count_rows() if scanner else 0
 
-    def _hashes(self, file: _File) -> Iterator[int]:
+    def _hashes(self, file: _File, schema: pa.Schema) -> Iterator[int]:
         import polars as pl
 
-        scanner = self._scanner(file)
+        scanner = self._scanner(file, schema)
         for batch in scanner.to_batches() if scanner else ():
             frame = pl.from_arrow(batch)
             assert isinstance(frame, pl.DataFrame)
             yield from frame.hash_rows()
 
-    def _scanner(self, file: _File) -> ds.Scanner | None:
-        """Reads the rows of a file that meet the conditions, columns in order of their names; None: there are none."""
+    def _fragment(self, file: _File) -> ds.Fragment:
         import pyarrow.dataset as ds
 
-        fragment = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(file.path, self._files())
-        schema = _plain(fragment.physical_schema)
+        return ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(file.path, self._files())
+
+    def _schema(self, files: Sequence[_File]) -> pa.Schema:
+        """The columns by which rows of some files are compared: those of the table, in order of their names, as the first file has them.
+
+        A file that is older than a column has it as null, as whoever reads the table sees it: else a row that was only copied into
+        a newer file would seem to be another.
+
+        Args:
+            files: newer ones first; what is known of one is let go of before the next is opened.
+        """
+        import pyarrow as pa
+
+        columns, found = self._columns(), dict[str, pa.Field]()
+        for file in files:
+            for field in _plain(self._fragment(file).physical_schema):
+                if field.name in columns:
+                    found.setdefault(field.name, field)
+        return pa.schema([found[name] for name in sorted(found)])
+
+    def _scanner(self, file: _File, schema: pa.Schema) -> ds.Scanner | None:
+        """Reads the rows of a file that meet the conditions, with the columns of a schema; None: there are none."""
         condition = self._condition(schema)
         if condition is False:
             return None
-        return fragment.scanner(schema=schema, columns=sorted(schema.names), filter=condition)
+        return self._fragment(file).scanner(schema=schema, filter=condition)
 
     def _files(self) -> FileSystem:
         from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -175,20 +231,50 @@ class RowFilter:
         return found
 
 
+def uncounted(commit: Commit, why: str) -> Commit:
+    """A commit of whose rows nobody can tell how many meet conditions.
+
+    Args:
+        commit: as the log tells of it.
+        why: for people.
+    """
+    by = {
+        column: {key: _unknown(commit.operation)._replace(bytes_added=one.bytes_added) for key, one in parts.items()}
+        for column, parts in commit.by.items()
+    }
+    total = _unknown(commit.operation)._replace(bytes_added=commit.total.bytes_added)
+    return commit._replace(total=total, by=by, uncounted=why)
+
+
+def _at_most(said: Count, counted: Count) -> Count:
+    """A count that is no more than the log says of the commit, where it says that."""
+    pairs = zip(counted[:2], said[:2], strict=True)
+    added, removed = (rows if rows is None or most is None else min(rows, most) for rows, most in pairs)
+    return Count(added, removed, counted.bytes_added)
+
+
+def _unknown(operation: str) -> Count:
+    return Count(0, None) if operation == "delete" else Count(None, 0)
+
+
 def _files(lines: Iterable[bytes]) -> Iterator[_File]:
-    """Files that change rows."""
+    """Files that change rows.
+
+    Raises:
+        UncountableError: it does not stand there of which partition one of them is.
+    """
     for line in lines:
         for kind, body in (json_object(line) or {}).items():
             if kind not in ("add", "remove") or not isinstance(body, dict) or body.get("dataChange") is False:
                 continue
+            path, values, wrong = unquote(str(body.get("path"))), body.get("partitionValues"), ""
             if isinstance(body.get("deletionVector"), dict):
-                raise CannotCountError("its rows are deleted by deletion vectors")
-            path, values = unquote(str(body.get("path"))), body.get("partitionValues")
-            if "://" in path or path.startswith("/") or ".." in path.split("/"):
-                raise CannotCountError("its files lie outside of its folder")
+                wrong = "rows are deleted by deletion vectors"
+            elif "://" in path or path.startswith("/") or ".." in path.split("/"):
+                wrong = "files lie outside of the table's folder"
             if not isinstance(values, dict):
-                raise CannotCountError("its log does not say of which partition a removed file was")
-            yield _File(path, {name: value or None for name, value in values.items()}, kind == "add")
+                raise UncountableError("the log does not say of which partition a removed file was")
+            yield _File(path, {name: value or None for name, value in values.items()}, kind == "add", wrong)
 
 
 def _holds(condition: Condition, text: str | None, type_name: Any) -> bool:
@@ -244,4 +330,14 @@ def _literal(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 def _sum(counts: Iterable[Count], size: int) -> Count:
     found = list(counts)
-    return Count(sum(one.rows_added or 0 for one in found), sum(one.rows_removed or 0 for one in found), size)
+    return Count(_total(one.rows_added for one in found), _total(one.rows_removed for one in found), size)
+
+
+def _total(rows: Iterable[int | None]) -> int | None:
+    """The sum; None: one of them is unknown."""
+    total = 0
+    for one in rows:
+        if one is None:
+            return None
+        total += one
+    return total

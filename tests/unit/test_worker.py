@@ -288,7 +288,7 @@ def test_what_is_handed_over_once_takes_a_slot_until_its_work_has_returned():
         thread.start()
         assert all(place.begun.wait(10) for place in places)
         with runner.conversation.lock:
-            assert (runner.room(), server.given) == (0, 2)
+            assert runner.room() == 2 - server.given <= 0, "what an overtaken call was given counts, too"
         places[0].may_end.set()
         eventually(lambda: len(places[0].done) == 2, 10, "the slot that is free has taken the third")
         runner._stop.set()

@@ -114,14 +114,15 @@ class Connection:
         """Sends one command and waits for Kafka's acknowledgement: where it stands; errors as in `Scheduler.enqueue`."""
         return self.sender.send(command)
 
-    def request_cancel(self, key: TaskKey, grace_ms: int | None = None) -> str:
+    def request_cancel(self, key: TaskKey, grace_ms: int | None = None, request_id: str | None = None) -> str:
         """Sends a cancel and returns the id by which its answer will be known.
 
         Args:
             key: of the task.
             grace_ms: end what a dispatcher runs, too, after so long; None: leave it alone.
+            request_id: that id, if the caller made one.
         """
-        request_id = new_key(now_us())
+        request_id = request_id or new_key(now_us())
         self.send(Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request_id, grace_ms=grace_ms))
         return request_id
 

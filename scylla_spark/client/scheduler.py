@@ -572,8 +572,8 @@ class Scheduler:
             handler: name, or a column of names.
             ordering_id: column of the lanes; None: the uniqueness key serves, so each task is its own lane.
             uniqueness_key: column. It has no default because the sink is at-least-once: a random key would double tasks.
-            scheduled_time: column of timestamps, or one aware datetime. Default: the moment of this call, for all rows; a
-                second run then enqueues the rows again under other keys.
+            scheduled_time: column of timestamps, or one aware datetime. Default: the moment of this call, for all rows (of the write,
+                if checking them takes minutes); a second run then enqueues the rows again under other keys.
             payload: column: a struct, a map, or the text of a JSON object. Default: empty.
             queue: name, or a column of names.
             priority: 0-255, or a column of integers.
@@ -588,7 +588,8 @@ class Scheduler:
         Raises:
             ArgumentError: some rows would be refused; nothing was sent. `fields["refused"]` counts them per reason.
             UnreachableError: the write failed midway; call again with the same frame: same keys are the same tasks. A frame with rows
-                that are more than the grace behind by then is refused, although they may stand: leave those out that do.
+                that are more than the grace behind by then is refused, although they may stand: leave those out that do. Also a write
+                that takes longer than 50 minutes: readers believe for an hour when a row was enqueued. Split such a frame.
         """
         from scylla_spark.client.tasks import frames
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.fold_commands import Folded
-from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.hours_with_open_tasks import OpenHours
+from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import is_plan
-from scylla_spark.core.records.command import Command, Rejection, Rules, encode, validate
+from scylla_spark.core.records.command import CANCEL, TOO_OLD, Command, Rejection, Rules, encode, validate
 from scylla_spark.core.records.fact import NEWER as NEWER  # the kind of its row, too
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode
 from scylla_spark.core.records.rejection_reason import of_defect, said
@@ -26,6 +27,7 @@ from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column
 from scylla_spark.transforms.bounded_arrow import FIXED_BYTES, built, chunks, column_batch, most_bytes, row_batch
 from scylla_spark.transforms.plan_rows import plan_rows
+from scylla_spark.transforms.portions import CUT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +56,7 @@ FACT_ROWS: Final = (
     Column("nonce", "string", "end rows: nonce of the fence that holds (its epoch stands in `epoch`)"),
     Column("resigned", "boolean", "end rows: the owner stopped cleanly"),
 )
+_NOTHING_OPEN: Final = "A cancel of a time that is older than the retention, and no task of that hour is open."
 _SLICE_ROWS = 512  # that are Python values at a time
 _KEPT_KEY_BYTES = 1024
 _KEPT_VALUE_BYTES = 1024 * 1024
@@ -66,7 +69,21 @@ def ddl(columns: tuple[Column, ...]) -> str:
     return ", ".join(f"`{column.name}` {column.type}" for column in columns)
 
 
-def judge_commands(rules: Rules, marks: Mapping[int, int]) -> _Judge:
+class PastHours(NamedTuple):
+    """What becomes of records that name hours which were over when they came: those of cancels, mostly.
+
+    Attributes:
+        most: so many such hours of a partition are judged at once, since a MERGE pays for each; what comes behind is left for the next
+            portion.
+        open: partition → the hours that may hold open tasks. A cancel of a time that is older than the retention, in an hour that holds
+            none, is refused: no task is there, and none can come. A partition that is not named refuses none.
+    """
+
+    most: int = 1 << 30
+    open: Mapping[int, OpenHours] = {}
+
+
+def judge_commands(rules: Rules, marks: Mapping[int, int], past: PastHours | None = None) -> _Judge:
     """For `mapInArrow` on raw `tasks` records: one folded row per key, one per rejected record, one end row per partition.
 
     Rejected records pass through at once; the newest data of every key is held until all records are read.
@@ -74,10 +91,11 @@ def judge_commands(rules: Rules, marks: Mapping[int, int]) -> _Judge:
     Args:
         rules: the deployment's rules.
         marks: partition → next offset already in the tables; records below are skipped without judging.
+        past: bounds of what names hours of the past; a partition that is cut for it gives one row of kind CUT. None: no bounds.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        judged = _Commands(rules, marks)
+        judged = _Commands(rules, marks, past or PastHours())
         yield from _row_batches(judged.refused(batches), COMMAND_ROWS)
         for partition, folded in judged.folded.items():
             yield from _task_batches(partition, folded, judged.ends[partition][1])
@@ -140,28 +158,58 @@ class _Commands:
         ends: partition → offset after the last record, and its append time.
     """
 
-    def __init__(self, rules: Rules, marks: Mapping[int, int]) -> None:
+    def __init__(self, rules: Rules, marks: Mapping[int, int], past: PastHours) -> None:
         self.folded: dict[int, dict[TaskKey, Folded]] = {}
         self.ends: dict[int, tuple[int, int]] = {}
         self._rules = rules
         self._marks = marks
+        self._past = past
+        self._hours: dict[int, set[int]] = {}  # partition → hours of the past that its records have named
+        self._cuts: dict[int, int] = {}
 
     def refused(self, batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
         """Reads all; gives the rows of rejected records, and an end row per partition."""
         for record in _records(batches):
             partition, offset, appended_us, key, value = record
-            if offset < self._marks.get(partition, 0):
+            if offset < self._marks.get(partition, 0) or partition in self._cuts:
                 continue
-            self.ends[partition] = offset + 1, appended_us
             verdict = validate(partition, offset, appended_us, key, value, self._rules)
+            if not isinstance(verdict, Rejection) and verdict.key.time_us < appended_us - HOUR_US:
+                if self._concerns_nothing(partition, verdict, appended_us):
+                    verdict = Rejection(offset, *said(TOO_OLD, _NOTHING_OPEN))
+                elif self._is_too_much(partition, verdict.key.hour):
+                    self._cuts[partition] = offset
+                    continue
+            self.ends[partition] = offset + 1, appended_us
             if isinstance(verdict, Rejection):
                 yield _rejected(_Record(*record), verdict.reason, verdict.detail)
             else:
                 self._add(partition, verdict)
+        for partition, offset in self._cuts.items():
+            yield _Row({"kind": CUT, "partition_id": partition, "next_offset": offset})
         for partition, (end, appended_us) in self.ends.items():
             yield _Row(
                 {"kind": END, "partition_id": partition, "next_offset": end, "appended_at": from_us(appended_us)}
             )
+
+    def _concerns_nothing(self, partition: int, command: Command, appended_us: int) -> bool:
+        """Whether a command is a cancel for which there is no open task, neither in the tables nor before it in this portion."""
+        open_hours = self._past.open.get(partition)
+        return (
+            command.kind == CANCEL
+            and command.key.time_us < self._rules.old_before_us(appended_us)
+            and open_hours is not None
+            and not open_hours.holds(command.key.hour)
+            and command.key not in self.folded.get(partition, ())
+        )
+
+    def _is_too_much(self, partition: int, hour: int) -> bool:
+        """Whether an hour of the past is left for the next portion; else it is one of this."""
+        hours = self._hours.setdefault(partition, set())
+        if hour not in hours and len(hours) >= self._past.most:
+            return True
+        hours.add(hour)
+        return False
 
     def _add(self, partition: int, command: Command) -> None:
         folded = self.folded.get(partition)

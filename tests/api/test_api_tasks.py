@@ -16,10 +16,11 @@ import pytest
 from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import Answer
-from scylla_spark.core.records.command import CANCEL
+from scylla_spark.core.records.command import CANCEL, ENQUEUE
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.api.context import SLOW_THREADS
-from scylla_spark.services.api.tasks.ids import id_of, path_of
+from scylla_spark.services.api.tasks.ids import id_of, key_of, path_of
 from scylla_spark.services.dispatch.describe import describe_lane
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, fact, make, make_filled, rejected, task
@@ -269,6 +270,59 @@ def test_moves_that_nobody_answers_hold_no_thread_that_others_need(client, site)
         assert {kind(move.result(60)) for move in moves} == {"/problems/timed-out"}
     assert [one.kind for one in site.connection.sent].count(CANCEL) == many, "no copy was made but that of the retry"
     assert len(site.connection.sent) == many + 1
+
+
+@pytest.mark.parametrize(("by", "status"), [("own", 201), ("another", 409), (None, 409)])
+def test_a_task_is_moved_by_the_request_whose_cancel_has_ended_it(client, site, by, status):
+    names = _cancelled_by(site, by)
+    told = client.post(f"/v1/tasks/{id_of(LATER)}:reschedule", json={"scheduled_time": iso(at(12))})
+    assert told.status_code == status, told.text
+    assert [one.kind for one in site.connection.sent] == ([CANCEL, ENQUEUE] if status == 201 else [CANCEL])
+    assert site.connection.sent[0].request_id in names
+    if status == 201:
+        copy = site.connection.sent[1]
+        assert (copy.key, json.loads(copy.extra)["moveOf"]) == (LATER._replace(time_us=at(12)), str(LATER))
+    else:
+        assert (kind(told), told.json()["state"]) == ("/problems/conflict", "cancelled")
+
+
+def test_a_move_to_a_time_that_would_be_refused_sends_no_cancel(client, site):
+    past = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+    told = client.post(f"/v1/tasks/{id_of(LATER)}:reschedule", json={"scheduled_time": past})
+    assert (kind(told), told.json()["reason"]) == ("/problems/invalid", "too_late")
+    assert site.connection.sent == []
+
+
+def test_a_move_whose_copy_was_not_acknowledged_says_what_it_was(client, site):
+    _cancelled_by(site, "own", down=True)
+    told = client.post(f"/v1/tasks/{id_of(LATER)}:run_now")
+    assert (kind(told), told.json()["detail"].startswith("The task is cancelled, but")) == (
+        "/problems/unreachable",
+        True,
+    )
+    record = json.loads(told.json()["record"])
+    assert (record["uniquenessKey"], key_of(told.json()["copy"]).ordering_id) == ("x", "cust-1")
+
+
+def _cancelled_by(site, by, *, down=False) -> list[str]:
+    """A dispatcher that cancels LATER, by the request that asks ("own"), by another one, or by none that has a name."""
+    names: list[str] = []
+
+    @asynccontextmanager
+    async def waiting(*asked):
+        names.extend(asked)
+        heard = asyncio.get_running_loop().create_future()
+        heard.set_result(True)
+        yield heard
+        append(f"{site.settings.data_dir}/tables", COMPLETIONS, [fact(LATER, 0, "cancelled", 6)])
+        site.connection.down = down
+
+    def ended(key, partition):
+        return Fact(LATER, 0, "cancelled", request_id=names[-1] if by == "own" else by)
+
+    site.app.state.api.waits = SimpleNamespace(waiting=waiting)
+    site.app.state.api.tail.ended = ended
+    return names
 
 
 # -- lists ------------------------------------------------------------------------------------------------------------------

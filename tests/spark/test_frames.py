@@ -1,10 +1,14 @@
 """Frames sent through Spark's Kafka sink, and what comes of it on the topic."""
 
+import time
+
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from pyspark.sql import functions as F
 
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.tasks import frames
+from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import Command, validate
 from scylla_spark.errors import ArgumentError, UnreachableError
@@ -134,6 +138,45 @@ def test_a_frame_that_changes_between_check_and_send_is_found_out(scheduler, spa
         frame = spark.range(3).coalesce(1).select(changing.asNondeterministic()("id").alias("u"))
         with pytest.raises(ArgumentError, match="other rows"):
             scheduler.enqueue_df(frame, handler="h", ordering_id=None, uniqueness_key="u")
+
+
+def test_rows_whose_check_took_long_carry_the_moment_of_the_write(scheduler, spark, sent, monkeypatch):
+    monkeypatch.setattr(frames, "_CHECKED_QUICKLY_US", -1)
+    times = [now_us() + 60_000_000, now_us() - 1_000_000]
+    frame = spark.createDataFrame([(str(us), us) for us in times], "u string, us long")
+    moment = F.timestamp_micros(F.col("us"))
+    monkeypatch.setattr(frames, "now_us", lambda: now_us() + 600_000_000)  # ten minutes pass
+    scheduler.enqueue_df(frame, handler="h", ordering_id=None, uniqueness_key="u", scheduled_time=moment)
+    scheduler.enqueue_df(frame.limit(1), handler="h", ordering_id=None, uniqueness_key=F.lit("now"))
+    *with_times, without = sorted(sent(), key=lambda command: command.key.uniqueness_key)
+    assert sorted(command.key.time_us for command in with_times) == sorted(times)
+    grace_us = scheduler.connection.rules.grace_ms * 1000
+    assert {command.enqueued_us for command in with_times} == {times[1] + grace_us}, "no row may come too late"
+    assert without.key.time_us == without.enqueued_us > now_us() + 500_000_000
+
+
+def test_a_write_that_takes_too_long_is_ended_and_says_so(scheduler, spark, sent, monkeypatch, tmp_path):
+    mark = str(tmp_path / "checked")
+
+    @F.udf("string")
+    def slow_when_sent(number):
+        import os
+        import time
+
+        if os.path.exists(mark):
+            time.sleep(0.2)
+        elif number == 299:
+            open(mark, "w").close()
+        return str(number)
+
+    monkeypatch.setattr(frames, "SENT_WITHIN_US", 8_000_000)
+    frame = spark.range(300).coalesce(1).select(slow_when_sent("id").alias("u"))
+    begun = time.monotonic()
+    with pytest.raises(UnreachableError, match=r"Part of it was sent\. Split the frame"):
+        scheduler.enqueue_df(frame, handler="h", ordering_id=None, uniqueness_key="u", scheduled_time=from_us(now_us()))
+    assert time.monotonic() - begun < 40, "all rows take a minute"
+    assert len(sent()) < 300
+    assert not spark.sparkContext.getJobTags()
 
 
 def test_an_empty_frame_sends_nothing(scheduler, spark, sent):

@@ -8,6 +8,7 @@ from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fen
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.schemas import COMPLETIONS, DEFERRED, REJECTED, TASKS
+from scylla_spark.services.ingest import task_batches
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, done, facts, key_of, lane_of, raw, rows, task
 
@@ -44,6 +45,21 @@ def test_a_batch_with_too_many_bytes_is_written_in_portions_and_each_record_once
     assert rows(bounded, DEFERRED, "uniqueness_key") == [(f"{n:02}",) for n in range(1, 10, 2)]
     assert bounded.tables.partition_marks()[partition_of("a", PARTITIONS)].tasks_offset == 10
     assert len(merges) > 2
+
+
+def test_cancels_of_many_past_hours_are_written_step_by_step_also_where_bytes_are_bounded_too(bounded, monkeypatch):
+    monkeypatch.setattr(task_batches, "MOST_MERGED_FILES", 2)
+    monkeypatch.setattr(task_batches, "_FEWEST_PAST_HOURS", 2)
+    places, merge = [], Tables.merge_tasks
+    monkeypatch.setattr(
+        Tables, "merge_tasks", lambda self, rows, extent: (places.append(len(extent.places)), merge(self, rows, extent))
+    )
+    names = [f"{n}{'x' * 1000}" for n in range(4)]  # three of them are as many bytes as a portion takes
+    values = [task("a", name, n, due=-(n + 2) * HOUR, kind="cancel") for n, name in enumerate(names)]
+    bounded.write_tasks(raw(bounded.spark, values), 0)
+    assert rows(bounded, TASKS, "uniqueness_key") == [(name,) for name in names]
+    assert places == [2, 2]
+    assert bounded.tables.partition_marks()[partition_of("a", PARTITIONS)].tasks_offset == 4
 
 
 def test_a_record_that_our_code_fails_on_is_set_aside_and_its_neighbours_are_written(ingest, planted):

@@ -8,7 +8,8 @@ import pytest
 from scylla_spark import failpoint
 from scylla_spark.clock import from_us
 from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.hours_with_open_tasks import OpenHours
+from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.table_progress import Mark
@@ -16,6 +17,7 @@ from scylla_spark.core.task import Failure
 from scylla_spark.io.delta.rows import fact
 from scylla_spark.schemas import TASKS
 from scylla_spark.transforms import bounded_arrow, records
+from scylla_spark.transforms.portions import CUT
 
 NOW = 4_000_000_000_123_456
 KEY = TaskKey(NOW + 1, "lane", "u")
@@ -35,10 +37,13 @@ def raw_batch(values, places=None):
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-def judged(values, marks=None, places=None):
+def judged(values, marks=None, places=None, past=None, times=None):
     """Rows of kind → list of dicts, for the values of one partition of `tasks`."""
     found = {}
-    for batch in records.judge_commands(Rules(4), marks or {})(iter([raw_batch(values, places)])):
+    raw = raw_batch(values, places)
+    if times is not None:
+        raw = raw.set_column(2, "timestamp", pa.array(times, pa.timestamp("us")))
+    for batch in records.judge_commands(Rules(4), marks or {}, past)(iter([raw])):
         assert batch.schema == bounded_arrow.arrow_schema(records.COMMAND_ROWS)
         for row in batch.to_pylist():
             found.setdefault(row["kind"], []).append(row)
@@ -75,6 +80,43 @@ def test_one_row_per_key_one_per_refusal_and_one_for_the_end():
     ]
     assert [(row["offset"], row["reason"], row["value"]) for row in found[records.REJECT]] == [(3, "not_json", b"junk")]
     assert [(row["next_offset"], row["appended_at"]) for row in found[records.END]] == [(4, from_us(NOW))]
+
+
+def _cancels(*hours_ago):
+    keys = [TaskKey(NOW - ago * HOUR_US, "lane", str(ago)) for ago in hours_ago]
+    return [encode(Command("cancel", key, 0, enqueued_us=NOW)) for key in keys]
+
+
+def test_cancels_of_more_past_hours_than_a_portion_may_touch_are_left_for_the_next():
+    now, past = encode(Command("cancel", KEY, 0, enqueued_us=NOW)), records.PastHours(3)
+    values = [*_cancels(2, 3, 2, 4), now, *_cancels(3, 5), now, b"junk"]
+    found = judged(values, past=past)
+    assert [row["uniqueness_key"] for row in found[records.ROW]] == ["2", "3", "4", "u"]
+    assert [(row["partition_id"], row["next_offset"]) for row in found[CUT]] == [(PLACE, 6)]
+    assert [row["next_offset"] for row in found[records.END]] == [6]
+    rest = judged(values, {PLACE: 6}, past=past)
+    assert [row["uniqueness_key"] for row in rest[records.ROW]] == ["5", "u"]
+    assert (CUT in rest, len(rest[records.REJECT])) == (False, 1)
+
+
+def test_a_cancel_of_an_hour_that_is_older_than_the_retention_and_holds_no_open_task_is_refused():
+    days = Rules(4).retention_ms // 3_600_000
+    old, kept = days + 5, days + 6
+    hours = OpenHours((NOW // HOUR_US), (NOW // HOUR_US - kept,))
+    found = judged(_cancels(old, kept, days - 1), past=records.PastHours(open={PLACE: hours}))
+    assert [row["uniqueness_key"] for row in found[records.ROW]] == [str(kept), str(days - 1)]
+    assert [(row["offset"], row["reason"]) for row in found[records.REJECT]] == [(0, "too_old")]
+    unknown = judged(_cancels(old), past=records.PastHours(open={PLACE + 1: hours}))
+    assert records.REJECT not in unknown
+
+
+def test_a_cancel_of_an_old_task_that_the_same_portion_enqueues_is_no_cancel_of_nothing():
+    then = NOW - Rules(4).retention_ms * 1000 - 5 * HOUR_US  # the tables were not written since
+    key = TaskKey(then, "lane", "u")
+    values = [encode(Command(kind, key, 0, enqueued_us=then)) for kind in ("enqueue", "cancel")]
+    past = records.PastHours(open={PLACE: OpenHours(NOW // HOUR_US)})
+    (row,) = judged(values, past=past, times=[then, NOW])[records.ROW]
+    assert (row["data_offset"], row["cancel_offset"]) == (0, 1)
 
 
 @pytest.mark.parametrize("values", [[], [b"junk"] * 3])

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from scylla_spark.clock import boot_us
 from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.records.command import ENQUEUE, OPEN_NAME, Command, WireRetry, payload_text
+from scylla_spark.core.records.command import ENQUEUE, OPEN_NAME, SENT_WITHIN_US, Command, WireRetry, payload_text
 from scylla_spark.core.task import Retry
 from scylla_spark.core.task_tags import given_tags
 from scylla_spark.core.trace_context import current_traceparent
 from scylla_spark.core.uuid7 import Uuid7
 from scylla_spark.defaults import DEFAULT_QUEUE, NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
-from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.errors import ArgumentError, ConflictError, shown
 from scylla_spark.executors.handler_registry import registered
 from scylla_spark.executors.value_type import ValueType
 
@@ -27,6 +27,7 @@ _CALLED_HERE: Final = {
     "start_by": 'expires, a duration from its scheduled time, such as expires="10m"',
 }
 _ROOM: Final = 900  # characters of an old key that a copy's keeps
+_MOST_STEPS: Final = 100  # keys that are looked at for an unused one
 
 
 def new_key(now: int) -> str:
@@ -172,7 +173,7 @@ def deadline_of(timeout: object) -> int:
 
 
 def moved(old: Command, time_us: int, now: int) -> Command:
-    """The same task at another time.
+    """The same task at another time, under its own name, so that whatever is unique stays so; its field `moveOf` names the old one.
 
     Args:
         old: the task as it stands.
@@ -184,7 +185,44 @@ def moved(old: Command, time_us: int, now: int) -> Command:
     """
     if time_us == old.key.time_us:
         raise ArgumentError(f"{old.key} already has that time.", hint="Choose another.", reason="wrong_value")
-    return old._replace(kind=ENQUEUE, key=old.key._replace(time_us=time_us), enqueued_us=now, request_id=None)
+    extra = json.dumps(json.loads(old.extra or "{}") | {"moveOf": str(old.key)})
+    key = old.key._replace(time_us=time_us)
+    return old._replace(kind=ENQUEUE, key=key, enqueued_us=now, request_id=None, extra=extra)
+
+
+def under_unused_key(copy: Command, is_known: Callable[[TaskKey], bool]) -> Command:
+    """A copy whose key nobody has used: as it is, or the fewest microseconds later.
+
+    A cancel holds for its key for ever and a second record of a key replaces the first, so a task that came back to a time that its
+    name has had would never run, or would replace another one.
+
+    Args:
+        copy: to be enqueued.
+        is_known: whether a key was ever enqueued or cancelled.
+
+    Raises:
+        ConflictError: very many keys in a row were used.
+    """
+    for time_us in range(copy.key.time_us, copy.key.time_us + _MOST_STEPS):
+        key = copy.key._replace(time_us=time_us)
+        if not is_known(key):
+            return copy._replace(key=key)
+    raise ConflictError(
+        f"{copy.key} was used before, and so were the {_MOST_STEPS - 1} microseconds behind it.",
+        hint="Choose another time. Nothing was sent.",
+    )
+
+
+def stamped_anew(copy: Command, now: int) -> Command:
+    """A copy that is sent long after it was made: with a stamp that is believed, and due now where its time has passed.
+
+    Args:
+        copy: as it was made.
+        now: when it is sent, microseconds since the epoch.
+    """
+    if now - copy.enqueued_us <= SENT_WITHIN_US:
+        return copy
+    return copy._replace(key=copy.key._replace(time_us=max(copy.key.time_us, now)), enqueued_us=now)
 
 
 def again(old: Command, now: int, extra: str) -> Command:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.records.command import Rules
+from scylla_spark.core.records.command import SENT_WITHIN_US, TOO_LATE, Rules
 from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.kafka.topics import MAX_MESSAGE_BYTES, spark_options
@@ -36,7 +39,24 @@ SINK: Final = {  # options of Spark's Kafka sink, on top of where the brokers ar
     "kafka.max.request.size": str(MAX_MESSAGE_BYTES),
 }
 
+_CHECKED_QUICKLY_US: Final = (
+    300_000_000  # after a longer check records are stamped anew, which costs the compilation of another query
+)
+_AGAIN_S: Final = 1.0  # a write that is to end is told so this often, since its next job may not have begun
+
 __all__ = ["Columns", "cancel", "enqueue", "status", "stream", "table"]
+
+
+class Checked(NamedTuple):
+    """What the check of a frame has found.
+
+    Attributes:
+        rows: how many there are.
+        first_us: earliest scheduled time, microseconds since the epoch; 0 if there are no rows.
+    """
+
+    rows: int
+    first_us: int
 
 
 def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:
@@ -51,10 +71,15 @@ def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, n
 
     Raises:
         ArgumentError: some rows would be refused, or the frame or its columns are wrong; nothing was sent.
-        UnreachableError: the write failed; part of the rows may have been sent.
+        UnreachableError: the write failed, or took so long that rows may come too late; part of them may have been sent.
     """
     with _analysis():
-        return _send(commands_from_frames.enqueue_records(df, columns, rules, now), settings, rules.earliest_us(now))
+        records = commands_from_frames.enqueue_records(df, columns, rules, now)
+        found = _checked(records, rules.earliest_us(now))
+        if found.rows and now_us() - now > _CHECKED_QUICKLY_US:
+            now = stamp_of_write(found, columns, rules, now, now_us())
+            records = commands_from_frames.enqueue_records(df, columns, rules, now)
+        return _send(records, found.rows, settings, now + SENT_WITHIN_US)
 
 
 def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:
@@ -68,7 +93,8 @@ def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, 
         now: microseconds since the epoch.
     """
     with _analysis():
-        return _send(commands_from_frames.cancel_records(keys, columns, now), settings, None)
+        records = commands_from_frames.cancel_records(keys, columns, now)
+        return _send(records, _checked(records, None).rows, settings, None)
 
 
 def stream(
@@ -116,33 +142,115 @@ def status(spark: SparkSession, path: str, as_of: int, *, history: bool) -> Data
     return status_view.status(tasks, tables.read(COMPLETIONS), tables.read(ATTEMPTS), as_of, history=history)
 
 
-def _send(records: DataFrame, settings: Settings, earliest_us: int | None) -> int:
-    # only what is the same in every call stands in these queries: Spark compiles them once, and so does the JVM
+def stamp_of_write(found: Checked, columns: Columns, rules: Rules, asked_us: int, now: int) -> int:
+    """The stamp of records whose check has taken long: the latest with which none of them is too late.
+
+    Args:
+        found: by the check.
+        columns: as they were checked; where no time is given, the rows are due at their stamp.
+        rules: by which all readers judge.
+        asked_us: when the check began, microseconds since the epoch.
+        now: when the write begins.
+
+    Raises:
+        ArgumentError: such a stamp would not be believed until the end of the write.
+    """
+    latest = now if columns.scheduled_time is None else found.first_us + rules.grace_ms * 1000
+    if now - latest > SENT_WITHIN_US // 2:
+        raise ArgumentError(
+            f"The check of the rows took {_minutes(now - asked_us)} minutes; those that were due when it began come too late by now.",
+            hint="Nothing was sent. Write the frame to a table first, so that it is computed once, and enqueue that with later times.",
+            reason=TOO_LATE,
+        )
+    return min(now, latest)
+
+
+def _checked(records: DataFrame, earliest_us: int | None) -> Checked:
+    # only what is the same in every call stands in this query and the next: Spark compiles them once, and so does the JVM
     first_us = F.min(F.unix_micros("scheduled_time")).alias("first_us")
     sums = records.agg(F.count("*").alias("rows"), F.count("fault").alias("faults"), first_us).collect()[0]
     late = earliest_us is not None and sums["first_us"] is not None and sums["first_us"] < earliest_us
     if sums["faults"] or late:
         refused = {row["reason"]: row["count"] for row in records.groupBy("reason").count().collect() if row["reason"]}
         raise _refusal(records, refused)
-    sent = int(sums["rows"])
-    if sent == 0:
+    return Checked(int(sums["rows"]), int(sums["first_us"] or 0))
+
+
+def _send(records: DataFrame, rows: int, settings: Settings, until_us: int | None) -> int:
+    if rows == 0:
         return 0
     # a source that is not the same twice must not slip rows past the check
     value = F.when(F.col("fault").isNull(), F.col("value")).otherwise(F.raise_error(F.lit(_CHANGED)))
     writer = records.select("key", value.alias("value")).write.format("kafka")
+    begun_us = now_us()
     try:
-        writer.options(**spark_options(settings) | SINK, topic=settings.topics.tasks).save()
+        with _ended_by(records.sparkSession, until_us):
+            writer.options(**spark_options(settings) | SINK, topic=settings.topics.tasks).save()
     except Exception as error:  # a PySparkException or, from sinks, a bare Py4JJavaError
         if _CHANGED in str(error):
             raise ArgumentError(
                 f"{_CHANGED}.", hint="Part of it may have been sent. Write it to a table first, then enqueue that."
             ) from error
+        if _is_over(until_us):
+            raise _too_slow(begun_us) from error
         raise UnreachableError(
             f"The write to Kafka at {settings.kafka.bootstrap_servers} failed: {_cause(error)}",
             hint="Part of it may have been sent; enqueueing the same frame again is safe if its times are the same. "
             "Rows that are due are refused as too late once the grace is over, also those that were sent.",
         ) from error
-    return sent
+    if _is_over(until_us):
+        raise _too_slow(begun_us)
+    return rows
+
+
+@contextmanager
+def _ended_by(spark: SparkSession, until_us: int | None) -> Iterator[None]:
+    """Spark's jobs of a block are ended at a moment, so that nothing is written that would be refused then.
+
+    A row that looked at the clock itself would cost the compiled form of the whole query; this costs nothing.
+    """
+    if until_us is None:
+        yield
+        return
+    tag, done = f"scylla-spark-enqueue-{uuid.uuid4()}", threading.Event()
+    context = getattr(
+        spark, "sparkContext", None
+    )  # a session of Spark Connect has none; of others tags of the session mean nothing
+    add, remove, end = (
+        (context.addJobTag, context.removeJobTag, context.cancelJobsWithTag)
+        if context is not None
+        else (spark.addTag, spark.removeTag, spark.interruptTag)
+    )
+
+    def watch() -> None:
+        while not done.wait(max((until_us - now_us()) / 1e6, _AGAIN_S)):
+            if _is_over(until_us):
+                end(tag)
+
+    add(tag)
+    threading.Thread(target=watch, name="enqueue-deadline", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+        remove(tag)
+
+
+def _is_over(until_us: int | None) -> bool:
+    return until_us is not None and now_us() > until_us
+
+
+def _too_slow(begun_us: int) -> UnreachableError:
+    return UnreachableError(
+        f"The write to Kafka was ended after {_minutes(now_us() - begun_us)} minutes: the moment of a call is believed for an hour, so "
+        "rows that come later may be refused as too late.",
+        hint="Part of it was sent. Split the frame or repartition it, so that a call takes less, and enqueue what is due later again: the "
+        "same keys are the same tasks.",
+    )
+
+
+def _minutes(us: int) -> str:
+    return f"{us / 60e6:.0f}"
 
 
 def _refusal(records: DataFrame, refused: dict[str, int]) -> ArgumentError:

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import chain
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
+from scylla_spark.client.tasks.enqueue_arguments import new_key
 from scylla_spark.client.tasks.explain import explain
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
@@ -20,7 +21,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.fold_commands import Folded
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import ENQUEUE, Command
-from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import DETAILS, Attempt, TaskStatus, attempt_of, status_of, task_failed
@@ -35,12 +36,25 @@ from scylla_spark.errors import (
 from scylla_spark.executors.value_type import ValueType
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.io.kafka.command_sender import line_of
 from scylla_spark.io.kafka.records_reader import LogReader
 
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
 _CATCH_UP_US: Final = 10_000_000
 
 R_co = TypeVar("R_co", default=Any, covariant=True)
+
+
+class _Answered(NamedTuple):
+    """What became of a cancel.
+
+    Attributes:
+        outcome: of the task; "" where it has not ended.
+        by_request: whether this very request has ended it.
+    """
+
+    outcome: str
+    by_request: bool
 
 
 class TaskHandle(Generic[R_co]):
@@ -56,7 +70,7 @@ class TaskHandle(Generic[R_co]):
         self.key = key
         self._returns = returns
         self._connection = connection
-        self._moving = False  # a cancel was sent for a move that is not finished
+        self._asked_for_move = set[str]()  # ids of cancels that were sent for a move that is not finished
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.key})"
@@ -130,34 +144,16 @@ class TaskHandle(Generic[R_co]):
         Raises:
             WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
         """
-        grace_ms = max(1, duration_ms(grace)) if running else None
-        deadline = enqueue_arguments.deadline_of(timeout) + (grace_ms or 0) * 1000
-        request_id = self._connection.request_cancel(self.key, grace_ms)
-
-        def look() -> str | None:
-            ended = completion_of(self._facts())
-            if ended is not None:
-                return ended.outcome
-            return "" if self._log.answer(self._partition, request_id) is not None else None
-
-        with self._log.watching(self.key):
-            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
-            outcome = self._log.until(self._partition, look, deadline)
-        if outcome is None:
-            raise WaitTimeoutError(
-                f"No dispatcher answered the cancel of {self.key} within {timeout}.",
-                hint="The cancel stands: the task ends as cancelled when a dispatcher runs, unless it has already ended.",
-                key=str(self.key),
-            )
-        if outcome == "":  # answered as too late: it runs, or it ended before what we read
-            stored = self._readers.completion(self.key)
-            outcome = stored.outcome if stored is not None else ""
-        return CANCELLED if outcome == CANCELLED else "too_late"
+        ended = self._ask_to_end(new_key(now_us()), timeout, max(1, duration_ms(grace)) if running else None)
+        return CANCELLED if ended.outcome == CANCELLED else "too_late"
 
     def reschedule(
         self, at: datetime | None = None, *, delay: object = None, timeout: object = "10s"
     ) -> TaskHandle[R_co]:
-        """Moves the task to another time: cancels it and enqueues a copy under the new key.
+        """Moves the task to another time: cancels it, and then enqueues a copy.
+
+        The copy keeps lane and uniqueness key; its field `moveOf` names this task. Where its name has had that very time before, it is
+        due some microseconds later, since what was cancelled or replaced would not run. Of several calls at once one moves the task.
 
         Args:
             at: the new time (aware).
@@ -168,27 +164,58 @@ class TaskHandle(Generic[R_co]):
             A handle on the copy.
 
         Raises:
-            ConflictError: it runs or has ended; nothing was enqueued.
+            ArgumentError: the copy would be refused; nothing was sent.
+            ConflictError: it runs, has ended, or somebody else has cancelled or moved it; nothing was enqueued.
             NotFoundError: there is no such task.
             WaitTimeoutError: the cancel was not answered in time, and no copy was enqueued. The cancel stands; the same call
                 on this handle finishes the move, also if the task was cancelled meanwhile.
+            UnreachableError: Kafka does not answer. If the task was cancelled before, the message says so, and
+                `fields["record"]` is the copy as a line for `task import`.
         """
         now = now_us()
-        copy = enqueue_arguments.moved(self.command(), enqueue_arguments.moment(now, at, delay), now)
+        copy = self.copy_for_move(enqueue_arguments.moment(now, at, delay), now)
         status = self.status(live=False)
-        cut_short = self._moving and status.state == CANCELLED and not status.attempts
-        if not cut_short and (not status.open or self._cancelled_for_move(timeout) != CANCELLED):
-            raise ConflictError(
-                f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again."
-            )
-        self._connection.send(copy)
-        self._moving = False
+        if not self._is_cut_short(status):
+            if not status.open:
+                raise self._immovable()
+            self._cancel_for_move(timeout)
+        self._asked_for_move.clear()
+        copy = enqueue_arguments.stamped_anew(copy, now_us())
+        try:
+            self._connection.send(copy)
+        except UnreachableError as error:
+            raise self._without_copy(copy, error) from error
         return TaskHandle(self._connection, copy.key, self._returns)
 
-    def _cancelled_for_move(self, timeout: object) -> str:
+    def copy_for_move(self, time_us: int, now: int) -> Command:
+        """The copy that moves the task to another time, under a key that nobody has used. It will not be refused.
+
+        Args:
+            time_us: the new time, microseconds since the epoch.
+            now: when that was asked for.
+
+        Raises:
+            ArgumentError: it would be refused, or the task has that time.
+            ConflictError: the keys of very many moments in a row were used.
+            NotFoundError: there is no such task.
+        """
+        copy = enqueue_arguments.moved(self.command(), time_us, now)
+        self._connection.sender.record(copy)
+        return enqueue_arguments.under_unused_key(copy, lambda key: TaskHandle(self._connection, key).is_known())
+
+    def is_known(self) -> bool:
+        """Whether the key was ever enqueued or cancelled, and not purged."""
         try:
-            self._moving = True
-            return self.cancel(timeout)
+            self._look()
+        except NotFoundError:
+            return False
+        return True
+
+    def _cancel_for_move(self, timeout: object) -> None:
+        request_id = new_key(now_us())
+        self._asked_for_move.add(request_id)
+        try:
+            ended = self._ask_to_end(request_id, timeout)
         except WaitTimeoutError as error:
             raise WaitTimeoutError(
                 f"{self.key} is not moved yet: {error.message}",
@@ -196,6 +223,59 @@ class TaskHandle(Generic[R_co]):
                 "or, once it is cancelled, `task retry`.",
                 key=str(self.key),
             ) from error
+        if ended.outcome != CANCELLED or not ended.by_request:
+            self._asked_for_move.clear()
+            raise self._immovable()
+
+    def _is_cut_short(self, status: TaskStatus) -> bool:
+        """Whether a cancel that an earlier call sent has ended the task since, as far as is known, and no copy was enqueued."""
+        if not self._asked_for_move or status.state != CANCELLED or status.attempts:
+            return False
+        with self._log.watching(self.key):
+            self._caught_up()
+            ended = completion_of(self._facts())
+        return ended is None or ended.request_id is None or ended.request_id in self._asked_for_move
+
+    def _immovable(self) -> ConflictError:
+        return ConflictError(
+            f"{self.key} cannot be moved: it runs, has ended, or was cancelled by another request.",
+            hint="No copy was enqueued. `task retry` enqueues an ended task again.",
+        )
+
+    def _without_copy(self, copy: Command, error: UnreachableError) -> UnreachableError:
+        return UnreachableError(
+            f"{self.key} is cancelled, but its copy {copy.key} was not acknowledged: {error.message}",
+            hint="`task show` of that key says whether it came. If it did not, `task import` takes `record` as a line, or `task retry` "
+            "makes a copy that is due now.",
+            key=str(copy.key),
+            record=line_of(copy),
+        )
+
+    def _ask_to_end(self, request_id: str, timeout: object, grace_ms: int | None = None) -> _Answered:
+        """Sends a cancel, and waits until it is answered or the task has ended.
+
+        Raises:
+            WaitTimeoutError: neither happened in time.
+        """
+        deadline = enqueue_arguments.deadline_of(timeout) + (grace_ms or 0) * 1000
+        self._connection.request_cancel(self.key, grace_ms, request_id)
+
+        def look() -> Fact | None:
+            return completion_of(self._facts()) or self._log.answer(self._partition, request_id)
+
+        with self._log.watching(self.key):
+            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            found = self._log.until(self._partition, look, deadline)
+        if found is None:
+            raise WaitTimeoutError(
+                f"No dispatcher answered the cancel of {self.key} within {timeout}.",
+                hint="The cancel stands: the task ends as cancelled when a dispatcher runs, unless it has already ended.",
+                key=str(self.key),
+            )
+        if found.outcome != TOO_LATE:
+            return _Answered(found.outcome, by_request=found.request_id == request_id)
+        stored = self._readers.completion(self.key)  # it runs, or it ended before what we read
+        return _Answered(stored.outcome if stored is not None else "", by_request=False)
 
     def retry(self) -> TaskHandle[R_co]:
         """Enqueues a copy of the ended task, due now, under a new uniqueness key; its field `retryOf` names this one.

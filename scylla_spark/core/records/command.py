@@ -34,6 +34,9 @@ ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
 STAMP_TRUST_US: Final = 3_600_000_000  # a client's stamp further than this from the append time is not believed
+SENT_WITHIN_US: Final = (
+    3_300_000_000  # what is handed to Kafka no longer than this after its stamp certainly arrives while it is believed
+)
 TOO_LATE: Final = "too_late"
 TOO_OLD: Final = "too_old"
 

@@ -24,6 +24,7 @@ from scylla_spark.transforms.fold_commands import folded, is_news, newest
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
+MOST_MERGED_FILES: Final = 64  # in one MERGE, if it can be helped: it costs some 30 ms for each (partition, hour)
 _ROWS_PER_FILE: Final = 200_000  # of `deferred`
 
 

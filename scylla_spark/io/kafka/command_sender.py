@@ -176,6 +176,11 @@ def record_of(command: Command, rules: Rules, now: int) -> Record:
     return Record(partition, key, value)
 
 
+def line_of(command: Command) -> str:
+    """A command as a line of JSON that `task import` takes."""
+    return encode(command).decode()
+
+
 def _with_extra(value: bytes, extra: str | None) -> bytes:
     """The record with the fields of `extra`, the text of a JSON object; `encode` writes only what it knows."""
     return value if extra is None or extra == "{}" else value[:-1] + b"," + extra[1:].encode()

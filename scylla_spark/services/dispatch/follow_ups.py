@@ -14,7 +14,7 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.follow_up import TASK, FollowUp
 from scylla_spark.core.follow_up_task import command_of
 from scylla_spark.core.plan.commands.plan_answer import checked_command
-from scylla_spark.core.records.command import Rules
+from scylla_spark.core.records.command import SENT_WITHIN_US, Rules
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.io.kafka.command_sender import record_of
@@ -24,9 +24,6 @@ log = structlog.get_logger("dispatch")
 
 REFUSED: Final = "follow_up_refused"
 UNACKNOWLEDGED: Final = "follow_up_unacknowledged"
-
-_MOST_AGE_US: Final = 3_300_000_000
-"""Stamps are believed for an hour: what is handed over by then certainly arrives before."""
 
 Done = Callable[[int, Failure | None], None]
 
@@ -62,7 +59,7 @@ class FollowUpSender:
             asked: what is to be sent.
             now: microseconds since the epoch.
         """
-        if now - asked.decided_us > _MOST_AGE_US:
+        if now - asked.decided_us > SENT_WITHIN_US:
             self._done(asked.number, Failure(UNACKNOWLEDGED, "What the handler asked for was not sent in time."))
             return
         try:

@@ -7,7 +7,6 @@ clock by `ingest.near`, also when no batch comes. Nothing depends on its being i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import structlog
 
@@ -16,12 +15,10 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.new_tables import fold_target_us
-from scylla_spark.io.delta.spark_tables import Extent, HourBucket, Tables, bounds
+from scylla_spark.io.delta.spark_tables import MOST_MERGED_FILES, Extent, HourBucket, Tables, bounds
 from scylla_spark.services.ingest.progress import Progress
 
 log = structlog.get_logger("ingest")
-
-_FILES_PER_SLICE: Final = 64  # a MERGE costs some 30 ms for each (partition, hour)
 
 
 class DeferredFolder:
@@ -82,6 +79,6 @@ def slice_end(places: Mapping[HourBucket, int], target_us: int, max_rows: int) -
     files = total = 0
     for number, hour in enumerate(sorted(hours)):
         files, total = files + len(hours[hour]), total + sum(hours[hour])
-        if number and (files > _FILES_PER_SLICE or total > max_rows):
+        if number and (files > MOST_MERGED_FILES or total > max_rows):
             return hour * HOUR_US
     return target_us

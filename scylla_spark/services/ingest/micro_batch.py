@@ -261,8 +261,11 @@ def reached_in(ranges: Mapping[int, Range], found: Iterable[Row]) -> dict[int, i
         ranges: that were read.
         found: rows with `kind`, `partition_id` and `next_offset`, those that tell of cuts among them.
     """
-    cuts = {row["partition_id"]: row["next_offset"] for row in found if row["kind"] == CUT}
-    return {number: cuts.get(number, wide.end) for number, wide in ranges.items()}
+    reached = {number: wide.end for number, wide in ranges.items()}
+    for row in found:
+        if row["kind"] == CUT:
+            reached[row["partition_id"]] = min(row["next_offset"], reached[row["partition_id"]])
+    return reached
 
 
 def spans(ranges: Mapping[int, Range], reached: Mapping[int, int]) -> list[tuple[int, int, int]]:

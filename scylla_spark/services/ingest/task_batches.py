@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
+from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.rejection_reason import DEFECT
-from scylla_spark.io.delta.spark_tables import Extent, Tables, before, bounds
+from scylla_spark.io.delta.spark_tables import MOST_MERGED_FILES, Extent, Tables, before, bounds
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.schemas import REJECTED
 from scylla_spark.services.ingest.micro_batch import (
@@ -26,10 +27,13 @@ from scylla_spark.services.ingest.micro_batch import (
 from scylla_spark.services.ingest.progress import End, Progress
 from scylla_spark.services.ingest.rejected_rows import append_refusal
 from scylla_spark.transforms import records
-from scylla_spark.transforms.portions import Portion
+from scylla_spark.transforms.portions import CUT, Portion
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
+
+
+_FEWEST_PAST_HOURS: Final = 4  # of a partition in one portion, however many partitions there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,14 @@ class TaskWriter:
         """
         marks = {**self.positions(), **{number: wide.begin for number, wide in ranges.items()}}
         portion = Portion(marks, self.max_bytes // max(1, len(ranges)), failpoint.planted("ingest.tasks.record"))
-        judge = records.judge_commands(self.rules, marks)
+        judge = records.judge_commands(self.rules, marks, self._past_hours(len(ranges)))
         with judged_rows(frame, judge, records.COMMAND_ROWS, portion) as rows:
             return self._write_judged(rows, ranges)
+
+    def _past_hours(self, partitions: int) -> records.PastHours:
+        """How many hours of the past a portion may touch, by the partitions that share it, and which are worth it."""
+        open_hours = {number: OpenHours.of(mark) for number, mark in self.progress.tasks().items()}
+        return records.PastHours(max(_FEWEST_PAST_HOURS, MOST_MERGED_FILES // max(1, partitions)), open_hours)
 
     def _write_judged(self, judged: DataFrame, ranges: Mapping[int, Range]) -> Written:
         edge_us = self.progress.folded_until_us
@@ -106,7 +115,11 @@ def _found(judged: DataFrame, hour: Column) -> list[Row]:
     Raises:
         Defective: the judge failed.
     """
-    ends = [F.max("next_offset").alias("next_offset"), F.max(F.unix_micros("appended_at")).alias("appended_us")]
+    first, last = F.min("next_offset"), F.max("next_offset")
+    next_offset = F.when(F.col("kind") == CUT, first).otherwise(
+        last
+    )  # a partition may be cut for its bytes, and before that for its hours
+    ends = [next_offset.alias("next_offset"), F.max(F.unix_micros("appended_at")).alias("appended_us")]
     stack = F.max(F.when(F.col("kind") == DEFECT, F.col("ordering_id"))).alias("stack")
     groups = judged.groupBy("kind", "partition_id", hour.alias("hour"))
     found = groups.agg(*bounds(), *ends, stack).collect()

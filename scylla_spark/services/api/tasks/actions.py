@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from fastapi import Query
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from scylla_spark.client.tasks.enqueue_arguments import moment, moved, new_key
+from scylla_spark.client.tasks.enqueue_arguments import moment, new_key
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.task_state import ENDED, RUNNING
-from scylla_spark.errors import NotFoundError
+from scylla_spark.errors import NotFoundError, UnreachableError
+from scylla_spark.io.kafka.command_sender import line_of
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, answer, answers, router
 from scylla_spark.services.api.follow.waits import came
@@ -102,7 +103,10 @@ def grace_of(grace_ms: int | None, *, running: bool) -> int | None:
     responses=answers({201: CopyView}, problems.NOT_JSON, *_OF_ONE),
 )  # fmt: skip
 async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience = 5_000) -> Response:
-    """Cancel a task, and enqueue a copy at another time under the new key."""
+    """Cancel a task, and enqueue a copy at another time under the new key, once this very cancel has ended it.
+
+    Lane and uniqueness key stay. Where they have had that very time before, the copy is due some microseconds later.
+    """
     now = now_us()
     return await _moved(api, key_of(key), moment(now, when.scheduled_time, when.delay), wait_ms)
 
@@ -128,6 +132,20 @@ async def retry(api: Asked, key: TaskId) -> Response:
     return _copied(old, copy.key)
 
 
+class _Asked(NamedTuple):
+    """What became of a cancel.
+
+    Attributes:
+        state: of the task now; "" where nothing is known of it.
+        is_answered: whether anybody has said so in time.
+        by_request: whether this very request has ended the task.
+    """
+
+    state: str
+    is_answered: bool
+    by_request: bool
+
+
 async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> Response:
     """Cancels a task, and waits for the answer.
 
@@ -140,16 +158,16 @@ async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None =
     Raises:
         Problem: a dispatcher runs it, or it has ended.
     """
-    state, heard = await _asked_to_end(api, key, wait_ms, grace_ms)
-    if state == CANCELLED:
+    asked = await _asked_to_end(api, key, wait_ms, grace_ms)
+    if asked.state == CANCELLED:
         return answer(key_view(key) | {"answer": "cancelled"})
-    if heard:
-        raise _stands(state, "`running=true` ends it also where it runs.")
+    if asked.is_answered:
+        raise _stands(asked.state, "`running=true` ends it also where it runs.")
     return answer(key_view(key) | {"answer": "sent"}, 202)
 
 
-async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> tuple[str, bool]:
-    """Sends a cancel, and waits for the answer without a thread; how the task stands then, and whether there was an answer."""
+async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> _Asked:
+    """Sends a cancel, and waits for the answer without a thread."""
     request = new_key(now_us())
     async with api.waits.waiting(key, request) as future:
         place = await run_in_threadpool(
@@ -158,37 +176,61 @@ async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | No
         )
         api.tasks.sent(place)
         heard = await came(future, wait_ms / 1000)
+    ended = await run_in_threadpool(api.tail.ended, key, place.partition)
+    by_request = ended is not None and ended.request_id == request
     try:
-        return (await run_in_threadpool(api.tasks.status, key)).state, heard
+        state = (await run_in_threadpool(api.tasks.status, key)).state
     except NotFoundError:
-        return "", heard
+        state = ""
+    return _Asked(state, heard, by_request)
 
 
 async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response:
-    """Cancels a task, and enqueues a copy at another time once that is answered.
+    """Cancels a task, and enqueues a copy at another time once this very cancel has ended it.
 
     Raises:
-        Problem: it runs or has ended, or nobody answered in time; nothing was enqueued.
-        ArgumentError: it has that time.
+        Problem: it runs, has ended, or another request has cancelled it; or nobody answered in time; nothing was enqueued.
+        ArgumentError: it has that time, or the copy would be refused; nothing was sent.
         NotFoundError: there is no such task.
     """
     handle = api.scheduler.task(key)
-    copy = moved(await api.slowly(handle.command), time_us, now_us())
+    copy = await api.slowly(partial(handle.copy_for_move, time_us, now_us()))
     standing = await api.slowly(partial(handle.status, live=False))
     if not standing.open:
         raise _stands(standing.state)
-    state, heard = await _asked_to_end(api, key, wait_ms)
-    if state != CANCELLED:
-        if heard:
-            raise _stands(
-                state, "What runs cannot be moved: `:cancel?running=true` ends it, then `:retry` enqueues it again."
-            )
+    asked = await _asked_to_end(api, key, wait_ms)
+    if asked.state == CANCELLED and not asked.by_request:
+        raise Problem(
+            problems.CONFLICT, "Another request has cancelled or moved the task.",
+            hint="No copy was made. `:retry` enqueues it once more, under a new key.", state=asked.state,
+        )  # fmt: skip
+    if asked.state != CANCELLED and asked.is_answered:
+        hint = "What runs cannot be moved: `:cancel?running=true` ends it, then `:retry` enqueues it again."
+        raise _stands(asked.state, hint)
+    if asked.state != CANCELLED:
         raise Problem(
             problems.TIMED_OUT, "No dispatcher answered the cancel in time: it stands, and no copy was made.",
             hint="Once the task is cancelled, `:retry` makes a copy that is due at once.",
         )  # fmt: skip
-    api.tasks.sent(await run_in_threadpool(api.scheduler.connection.send, copy))
+    await _send_copy(api, copy)
     return _copied(key, copy.key)
+
+
+async def _send_copy(api: Api, copy: Command) -> None:
+    """Sends the copy of a task that was cancelled for it.
+
+    Raises:
+        Problem: it was not acknowledged; it may exist all the same.
+    """
+    try:
+        api.tasks.sent(await run_in_threadpool(api.scheduler.connection.send, copy))
+    except UnreachableError as error:
+        raise Problem(
+            problems.UNREACHABLE, f"The task is cancelled, but its copy was not acknowledged: {error.message}",
+            hint="Look for the task `copy`. If there is none, `scylla-spark task import` takes `record` as a line, or `:retry` makes a "
+            "copy that is due at once.",
+            copy=id_of(copy.key), record=line_of(copy),
+        ) from error  # fmt: skip
 
 
 def _stands(state: str, while_it_runs: str = "") -> Problem:

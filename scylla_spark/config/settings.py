@@ -57,7 +57,13 @@ from scylla_spark.errors import ConfigError, shown
 from scylla_spark.name import RULE, is_name
 
 DEFAULT_FILE = Path("scyllaspark.toml")
-_OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS", "FAILPOINTS"}  # jar cache, spark-submit.sh, fail points
+_OTHER_VARIABLES = {
+    "JARS_DIR",
+    "IVY_SETTINGS",
+    "SUBMIT_ARGS",
+    "FAILPOINTS",
+    "URL",
+}  # jar cache, spark-submit.sh, fail points, commands
 
 
 _Group = Annotated[str, Field(min_length=1, max_length=MOST_GROUP_CHARS)]
@@ -270,6 +276,8 @@ class Queue(Section):
             name: of the queue.
         """
         found = self.model_dump(mode="json", exclude_unset=True)
+        if found.get("max_retries") == "deployment":  # in a definition it is left out
+            del found["max_retries"]
         return {"name": name} | {to_camel(field): value for field, value in found.items()}
 
 

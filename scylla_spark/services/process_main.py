@@ -10,15 +10,19 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import structlog
+
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import SchedulerError, UnreachableError, WaitTimeoutError
+from scylla_spark.errors import SchedulerError, UnreachableError
 from scylla_spark.executors.handler_registry import look_in_current_folder
 from scylla_spark.io.kafka.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.ready_line import ready_facts, ready_line
 from scylla_spark.visible import visible_lines
+
+log = structlog.get_logger("services")
 
 _YOUNG_OBJECTS = 50_000
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -56,7 +60,6 @@ def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
     Modules of handlers are found in the current folder, too.
 
     Raises:
-        WaitTimeoutError: they were not ready in time.
         UnreachableError: something was killed while they stopped.
         SchedulerError: they could not start, or one of them ended.
     """
@@ -84,13 +87,14 @@ def favour_latency() -> None:
 def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: threading.Event) -> None:
     favour_latency()
     with deployment.start(stop):
-        if deployment.await_ready(stop=stop):
-            ready(deployment)
-            deployment.serve(stop)
-        elif not stop.is_set():
-            raise WaitTimeoutError(
-                "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
-            )
+        while not deployment.await_ready(stop=stop):
+            if stop.is_set():
+                return
+            log.warning(
+                "the services are not ready after two minutes, and go on trying"
+            )  # a spare dispatcher waits for partitions
+        ready(deployment)
+        deployment.serve(stop)
 
 
 def _options(description: str | None) -> argparse.ArgumentParser:

@@ -46,7 +46,9 @@ def payload_column(payload: Column, kind: T.DataType, *, checked: bool) -> Colum
         return judged
     # what is no object travels as a JSON text, for people to read in `rejected`
     quoted = F.to_json(F.array(F.make_valid_utf8(text)))
-    return F.when(judged.startswith("{"), judged).otherwise(F.substring(quoted, F.lit(2), F.length(quoted) - 2))
+    return F.when(text.isNull() | judged.startswith("{"), judged).otherwise(
+        F.substring(quoted, F.lit(2), F.length(quoted) - 2)
+    )
 
 
 def _judge(texts: pa.Array) -> pa.Array:
@@ -64,7 +66,7 @@ def normal(text: str) -> str:
     except ValueError:
         return "payload_not_an_object"
     if len(text) <= _SAFE_BYTES // 4 and not _MAY_OVERFLOW.search(text):
-        return text
+        return text.strip()
     try:
         return payload_text(values[0])
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 
 import pytest
@@ -54,6 +55,23 @@ def made(tmp_path):
 def health(address: str) -> object:
     with urllib.request.urlopen(f"{address}/healthz", timeout=60) as answer:
         return json.loads(answer.read())
+
+
+def test_a_child_that_cannot_be_started_just_now_is_tried_again(made, monkeypatch):
+    tries = []
+
+    def refuse(*_):
+        tries.append(1)
+        raise BlockingIOError(11, "no process is left")
+
+    monkeypatch.setattr(service, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(service, "_child", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    made.start()
+    assert holds(lambda: len(tries) > 3, 10)
+    assert made._thread.is_alive()
+    made.stop()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1, "no end of a pipe is left open"
 
 
 @pytest.mark.slow

@@ -169,6 +169,7 @@ def test_what_passes_as_json_text_passes_ingest():
         '"',
         " ",
         "{}",
+        "\n",
         "true",
         '"\\u12',
         "9" * 310,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from scylla_spark import cli
@@ -19,6 +20,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.resend_rejected import repaired
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
 from scylla_spark.core.task import Retry
@@ -457,3 +459,28 @@ def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path,
         ["cancel", "--filter", " "],
     ):
         assert cli.run([*ours, "task", *words]) == 2
+
+
+def _variables(command):
+    for parameter in command.params:
+        yield from [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or ()
+    for part in getattr(command, "commands", {}).values():
+        yield from _variables(part)
+
+
+def test_variables_of_commands_are_none_of_the_settings_and_no_error_there(monkeypatch):
+    found = set(_variables(get_command(app)))
+    assert "SCYLLASPARK_URL" in found
+    for name in found:
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert Settings.load()
+
+
+def test_an_import_takes_large_payloads_of_csv_and_tells_of_rows_that_it_cannot_read(tmp_path):
+    payload = json.dumps({"text": "x" * 200_000}).replace('"', '""')
+    (tmp_path / "large.csv").write_text(f'ordering_id,payload\na,"{payload}"\n')
+    (row,) = read_tasks(str(tmp_path / "large.csv"), None, "h")
+    assert len(row["payload"]["text"]) == 200_000
+    (tmp_path / "deep.jsonl").write_text('{"payload": ' + "[" * 100_000 + "\n")
+    with pytest.raises(ArgumentError, match="row 1"):
+        read_tasks(str(tmp_path / "deep.jsonl"), None, "h")

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from scylla_spark.config.settings import Queue, Settings, flatten, origins
+from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.duration import duration, duration_ms, duration_us
 from scylla_spark.errors import ConfigError
 
@@ -253,3 +254,10 @@ def test_a_dispatcher_that_needs_no_spark_has_no_spark_pool():
     with pytest.raises(ConfigError, match=r'dispatch\.scan is "reader".* dispatch\.spark_slots .* set it to 0'):
         Settings.load(dispatch={"scan": "reader"})
     assert Settings.load(dispatch={"scan": "reader", "spark_slots": 0}).dispatch.scan == "reader"
+
+
+def test_queues_of_the_settings_mean_the_same_in_a_process_that_was_handed_all_of_them():
+    for queue in ({"concurrency": 5}, {"max_retries": "deployment"}, {"max_retries": "forever"}, {"retention": "1d"}):
+        settings = Settings(queues={"mail": queue})
+        handed = Settings(**settings.model_dump())
+        assert start_definitions(handed.queues) == start_definitions(settings.queues)

@@ -293,6 +293,11 @@ def retry(
         keys = _passing(cli, chosen, _ended())
     else:
         keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["failed"], queue, ordering_id, start, stop))
+        if len(keys) == _BULK:  # what is enqueued again stays failed, so a second call would choose the same once more
+            raise ArgumentError(
+                f"{_BULK} tasks or more are chosen.",
+                hint='Choose by --filter, which takes each once, such as --filter "state:failed queue:mail".',
+            )
     if dry_run or not keys:
         cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
         return

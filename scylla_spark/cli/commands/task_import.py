@@ -9,6 +9,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ _KNOWN: Final = frozenset(
 _SAYS_NOTHING: Final = frozenset(
     {"version", "type", "enqueuedAt", "enqueued_at", "requestId", "grace"}
 )  # fields of the wire format
+_MOST_OF_A_FIELD: Final = 16 * 1024 * 1024  # a payload is judged later
 _OF_RETRY: Final = {"maxRetries": "max_retries"}
 
 
@@ -54,12 +56,15 @@ def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, An
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise ArgumentError(f"{file} cannot be read: {error.strerror}.") from None
-    found = []
-    for number, row in enumerate(read(raw), 1):
+    found: list[dict[str, Any]] = []
+    rows = iter(read(raw))
+    for number in count(1):
         try:
+            if (row := next(rows, None)) is None:
+                return found
             found.append(_keywords(row, handler))
-        except (ValueError, TypeError, SchedulerError) as error:
-            raise ArgumentError(f"{file}, row {number}: {error}") from None
+        except (ValueError, TypeError, RecursionError, csv.Error, SchedulerError) as error:
+            raise ArgumentError(f"{file}, row {number}: {str(error) or 'it is nested too deep.'}") from None
     return found
 
 
@@ -130,6 +135,7 @@ def _jsonl(raw: bytes) -> Iterable[object]:
 
 
 def _csv(raw: bytes) -> Iterable[object]:
+    csv.field_size_limit(_MOST_OF_A_FIELD)
     try:
         return csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
     except UnicodeDecodeError as error:

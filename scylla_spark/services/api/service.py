@@ -108,7 +108,10 @@ class ApiService:
         pause = _FIRST_PAUSE_S
         while not self._stop.is_set():
             begun = boot_us()
-            code = self._serve()
+            try:
+                code: int | str = self._serve()
+            except OSError as error:  # no process, descriptor or memory is left just now
+                code = repr(error)
             if self._stop.is_set():
                 return
             self._settled.set()
@@ -127,6 +130,9 @@ class ApiService:
                 if self._stop.is_set():
                     return 0
                 self._process = _child(self._socket.fileno(), told)
+        except OSError:
+            os.close(ours)
+            raise
         finally:
             os.close(told)
         with contextlib.suppress(BrokenPipeError), open(ours, "wb") as pipe:

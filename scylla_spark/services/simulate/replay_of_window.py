@@ -38,6 +38,7 @@ POOL: Final = "local"
 NEVER_US: Final = -1  # stands for a start or an end that did not come
 _AHEAD_US: Final = 10_000_000  # tasks reach the engine so long before they are due
 _TIDY_US: Final = 30_000_000
+_UNBOUNDED: Final = 1 << 60
 _ALL_READ: Final = Basis(1 << 62, 1 << 62)
 _ANY_TERMS: Final = HandlerPolicy(POOL, 1 << 40, Retry(None))  # recorded attempts say what comes next, not a policy
 
@@ -80,7 +81,9 @@ def model_of(settings: Settings, partitions: int) -> Model:
         settings: with the limits to play under.
         partitions: of the deployment.
     """
-    limits = replace(engine_limits(settings), partitions=partitions)
+    limits = replace(
+        engine_limits(settings), partitions=partitions, max_held_bytes=_UNBOUNDED
+    )  # there is no table to leave tasks to
     return Model(partitions, settings.dispatch.max_children, limits, queue_terms(start_definitions(settings.queues)))
 
 

@@ -4,10 +4,12 @@ import random
 
 import pytest
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.engine.queue import Gate, QueueLimits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
@@ -576,3 +578,55 @@ def test_a_lane_that_is_gone_does_not_take_a_later_one_of_its_name_along(world):
     world.finish(*world.at(310), outcome=FAILED)
     world.pump()
     assert [(again.key, again.attempt) for again in world.at(320)] == [(second, 2)]
+
+
+RATED = QueueLimits(rate=10.0)
+
+
+def test_a_rate_that_has_opened_wakes_nobody_while_something_else_holds_tasks_back():
+    world = Harness(queues={"default": RATED})
+    for number in range(5):
+        world.enqueue(lane=f"l{number}")
+    world.pump(room=1)
+    world.now += SECOND
+    world.pump(room=0)
+    assert world.engine.next_wake() > world.now + SECOND
+    world.pump(room=1)
+    assert len(world.released) == 2
+    assert world.now < world.engine.next_wake() <= world.now + SECOND // 10
+
+
+def test_a_faster_rate_does_not_wait_for_the_pause_of_a_slower_one_also_after_none():
+    slow, fast = QueueLimits(rate=0.001), QueueLimits(rate=50.0)
+    for between in ((), (QueueLimits(),)):
+        world = Harness(queues={"default": slow})
+        world.enqueue(lane="first")
+        world.pump()
+        for limits in (*between, fast):
+            world.engine.put_queue("default", limits, world.now)
+        for number in range(3):
+            world.enqueue(lane=f"l{number}")
+        world.at(1)
+        assert len(world.released) == 4
+
+
+def test_a_larger_share_of_a_rate_counts_from_the_last_start():
+    gate = Gate(QueueLimits(rate=0.001))
+    gate.share(frozenset({0}), 64)
+    gate.begin("x", NOW)
+    gate.share(frozenset(range(64)), 64)
+    assert NOW < gate.next_us <= NOW + 1_000 * SECOND
+
+
+def test_what_is_said_while_the_start_is_on_its_way_is_recorded_behind_it():
+    world = Harness()
+    world.enqueue()
+    (run,) = world.pump()
+    began, note = {run.id: world.now}, WorkNote(progress=0.5, checkpoint='{"page":3}')
+    world.engine.handed([run.id], world.now)
+    for at_ms in (1_000, 1_020, 1_100, 2_500, 4_000, 6_000):
+        world.now = NOW + at_ms * 1_000
+        world.engine.running(began, world.now)
+        world.engine.noted({run.id: note} if at_ms == 1_020 else {}, began if at_ms == 1_020 else {}, world.now)
+        world.pump(patient=False)
+    assert [fact.work for fact in world.facts] == [None, note]

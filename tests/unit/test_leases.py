@@ -6,9 +6,11 @@ import weakref
 
 import pytest
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.leases import repeated_calls
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import (
     CANCELLED,
     ENDED,
@@ -24,6 +26,7 @@ from scylla_spark.core.lease_messages import (
     folded,
 )
 from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, read_links
+from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.desk_messages import ANSWER, MAX_LINE_BYTES, line
 from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.table_progress import Mark
@@ -1068,3 +1071,20 @@ def test_a_task_whose_confirmations_were_lost_waits_no_longer_than_ten_seconds(w
     waits = [fact.next_us - fact.finished_us for fact in world.facts if fact.outcome == "yielded"]
     assert waits[0] == 0
     assert set(waits[1:]) == {10 * SECOND}
+
+
+def test_leases_that_are_taken_over_are_no_starts():
+    world = PullWorld(rate=1.0, lease_ms=600_000)
+    rows = [
+        ScanRow(
+            Command("enqueue", TaskKey(NOW - 100 * SECOND, f"l{n}", "u"), n, "h", "gpu"), attempt=1, used=1,
+            work=WorkNote("w", f"{n:032x}", 600_000, NOW - 60 * SECOND, NOW + 3_600 * SECOND),
+        )
+        for n in range(60)
+    ]  # fmt: skip
+    world.engine.rows(world.tenure, rows, Basis(), world.now, whole=False)
+    world.pump()
+    assert world.engine.counts["leases_adopted"] == 60
+    world.put(lane="new", unique="new")
+    world.now += SECOND
+    assert [lease.key.uniqueness_key for lease in world.leases(world.once(1))] == ["new"]

@@ -97,3 +97,12 @@ def test_a_task_is_run_as_its_queue_says_from_when_that_is_put(dispatcher):
     before = dispatcher._policies.of(command).retry.max_retries
     put(dispatcher, mail=QueueDefinition("mail", max_retries=3))
     assert (before, dispatcher._policies.of(command).retry.max_retries) == (100, 3)
+
+
+def test_tasks_that_wait_are_looked_at_anew_where_their_queue_is_to_be_kept_apart(dispatcher, monkeypatch):
+    asked = []
+    monkeypatch.setattr(dispatcher.engine, "reconsider", lambda queue, _now: asked.append(queue))
+    put(dispatcher, mail=QueueDefinition("mail", paused=True))
+    asked.clear()
+    put(dispatcher, mail=QueueDefinition("mail", isolation="sandbox"))
+    assert asked == ["mail"]

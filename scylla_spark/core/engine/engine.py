@@ -72,6 +72,7 @@ class Engine:
         rng: random.Random,
         queues: Mapping[str, QueueLimits] | None = None,
     ) -> None:
+        self._ticked_us = 0  # what was to be done by then has had its turn
         state = EngineState(policy_of, limits, rng)
         gates = Gates(queues or {})
         ready, pulls = ReadyLanes(gates), PullQueues(gates)
@@ -123,6 +124,7 @@ class Engine:
             room: executor → how many more calls it wants.
             start_by_us: boot clock until which membership is certain; 0: it is not.
         """
+        self._ticked_us = now
         self._waiting.fire(now)
         if self._unloading.choked or self._unloading.pressed:
             self._unloading.relieve(now)
@@ -141,10 +143,10 @@ class Engine:
         return min(
             self._waiting.next_us(),
             self._expiries.next_us(),
-            self._ready.next_us(),
+            self._ready.next_us(self._ticked_us),
             self._recorder.next_us(),
             self._runs.next_look_us(),
-            self._leases.next_us(),
+            self._leases.next_us(self._ticked_us),
         )
 
     def take_actions(self) -> list[action.Action]:

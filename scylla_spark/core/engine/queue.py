@@ -65,11 +65,11 @@ class Gate:
         limits: of the queue.
     """
 
-    __slots__ = ("_bounded", "_groups", "_held_back", "_slots", "_step_us", "limits", "next_us", "running")
+    __slots__ = ("_bounded", "_groups", "_held_back", "_slots", "_started_us", "_step_us", "limits", "running")
 
     def __init__(self, limits: QueueLimits = FREE) -> None:
         self.running = 0
-        self.next_us = 0  # when the rate allows the next start
+        self._started_us = 0  # the last start, or when it could have been; 0: there was none
         self._slots: int | None = None
         self._step_us = 0.0
         self._groups: dict[str, _Group] = {}
@@ -89,6 +89,11 @@ class Gate:
             self._slots = max(1, mine)
         if limits.rate is not None:
             self._step_us = 1e6 * partitions / (limits.rate * max(1, len(owned)))
+
+    @property
+    def next_us(self) -> int:
+        """When the rate allows the next start: it is always reckoned by the rate, and the share of it, as they are now."""
+        return int(self._started_us + self._step_us) if self._step_us and self._started_us else 0
 
     @property
     def limited(self) -> bool:
@@ -132,9 +137,12 @@ class Gate:
 
     def begin(self, ordering_id: str, now: int) -> None:
         """A task starts."""
+        self._started_us = max(self.next_us, now - SLACK_US)
+        self.take(ordering_id)
+
+    def take(self, ordering_id: str) -> None:
+        """A task is under way that has started elsewhere: it counts, but it is no start."""
         self.running += 1
-        if self._step_us:
-            self.next_us = int(max(self.next_us, now - SLACK_US) + self._step_us)
         if self.limits.group_concurrency is not None:
             self._groups.setdefault(self.group_of(ordering_id), _Group()).running += 1
 
@@ -171,11 +179,8 @@ class Gate:
             The lanes that waited for a slot of their group: they are to queue up again.
         """
         waiting = [place for group in self._groups.values() for place in group.waiting]
-        step_us = self._step_us
         self._allow(limits)
         self.share(*share)
-        if self.next_us and step_us and self._step_us:
-            self.next_us += int(self._step_us - step_us)  # as if the last start had been under the new rate
         self._groups, self._held_back, self.running = {}, 0, 0
         for ordering_id in running:
             self.running += 1

@@ -107,8 +107,12 @@ class ReadyLanes:
         """All places, void ones included, in no order."""
         return [place for heaps in self._heaps.values() for heap in heaps.values() for place in heap]
 
-    def next_us(self) -> int:
-        """When the rate of a queue lets its next lane start; NEVER: no rate holds one back."""
+    def next_us(self, after_us: int) -> int:
+        """When the rate of a queue lets its next lane start; NEVER: no rate holds one back.
+
+        Args:
+            after_us: only later than this: what was open by then, something else holds back.
+        """
         names = {name for heaps in self._heaps.values() for name, heap in heaps.items() if heap}
         opens = [self._gates[name].opens_us() for name in names]
-        return min([at for at in opens if at is not None], default=NEVER)
+        return min([at for at in opens if at is not None and at > after_us], default=NEVER)

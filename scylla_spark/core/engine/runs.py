@@ -10,7 +10,7 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import RELEASED, Entry, Lane, left_behind
-from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.engine.outbox import NEVER, identity_of
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.state import EngineState
@@ -155,10 +155,13 @@ class Runs:
                 self._untold[number] = (note, began_us[number])
         for number in [number for number in self._untold if self._told.get(number, 0) <= now - _NOTE_US]:
             run = self.by_id[number]
-            if run.partition.deciding:
-                note, began = self._untold.pop(number)
+            note, began = self._untold[number]
+            fact = start_of(run, began, note)
+            # while the start is on its way without this, it would be passed over
+            if run.partition.deciding and identity_of(fact) not in run.partition.outbox.unrecorded:
+                del self._untold[number]
                 self._told[number] = now
-                self._recorder.record(run.partition, start_of(run, began, note), now, now + LINGER_US)
+                self._recorder.record(run.partition, fact, now, now + LINGER_US)
 
     def running(self, began_us: Mapping[int, int], now: int) -> None:
         """What executors have begun, and when; what has run for a second gets a start fact. The rest waits in an executor.

@@ -45,9 +45,11 @@ def limits_of(definition: QueueDefinition) -> QueueLimits:
     )
 
 
-def runner_of(definition: QueueDefinition | None) -> tuple[str, str | None]:
-    """By what tasks of a queue are run that name no handler; where that changes, the engine is to look at its lanes anew."""
-    return (definition.mode, definition.default_handler) if definition is not None else ("push", None)
+def runner_of(definition: QueueDefinition | None) -> tuple[str, str | None, str]:
+    """By what tasks of a queue are run, and how they are kept apart; where that changes, the engine is to look at its lanes anew."""
+    if definition is None:
+        return "push", None, "handler"
+    return definition.mode, definition.default_handler, definition.isolation
 
 
 def queue_terms(definitions: Mapping[str, QueueDefinition]) -> dict[str, QueueLimits]:

@@ -186,7 +186,7 @@ class LeaseBook:
         run = Run(partition, lane, entry, invocation, LEASED, gate, retry_of(data, policy))
         lease = Lease(run, note, note.lease, None, None)
         self._hold(lease)
-        gate.begin(lane.ordering_id, now)
+        gate.take(lane.ordering_id)
         lease.held = lease.confirmed = True
         self._set_deadline(lease, now + note.lease_ms * 1000)
         self._state.counts["leases_adopted"] += 1

@@ -79,10 +79,11 @@ class Leasing:
         for demand in self.demands.by_key():
             self._serve_key(demand, now)
 
-    def opens_us(self) -> list[int]:
-        """When rates let something start that is wanted, microseconds since the epoch."""
+    def opens_us(self, after_us: int) -> list[int]:
+        """When rates let something start that is wanted, later than an instant; microseconds since the epoch."""
         waited_for = [name for name in self.demands.queues() if self._pulls.get(name) is not None]
-        return [at for name in waited_for if (at := self._gates.of(name).opens_us()) is not None]
+        opens = [self._gates.of(name).opens_us() for name in waited_for]
+        return [at for at in opens if at is not None and at > after_us]
 
     def scarcity(self, name: str, now: int) -> Scarcity:
         """What a queue has for workers here."""

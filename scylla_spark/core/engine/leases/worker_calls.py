@@ -228,14 +228,14 @@ class Leases:
         for session in dict.fromkeys(new) | news:
             self._answer_if_done(session, now)
 
-    def next_us(self) -> int:
-        """When `tick` has something to do next."""
+    def next_us(self, after_us: int) -> int:
+        """When `tick` has something to do next; what rates allowed by `after_us` already, something else holds back."""
         while self._until and self._until[0][1] not in self._calls:
             heappop(self._until)
         if self._new or self._book.news:
             return 0
         until = self._until[0][0] if self._until else NEVER
-        return min(until, self._book.next_us(), *self._leasing.opens_us(), NEVER)
+        return min(until, self._book.next_us(), *self._leasing.opens_us(after_us), NEVER)
 
     # -- answers ----------------------------------------------------------------------------------------------------------
 

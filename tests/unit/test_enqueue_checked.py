@@ -254,7 +254,7 @@ def test_a_copy_keeps_everything_but_its_time(scheduler, producer):
     scheduler.connection.send(copy)
     back = read_back(producer.records[0])
     assert back[3:9] == command[3:9]
-    assert json.loads(back.extra) == {"tenant": "t"}
+    assert json.loads(back.extra) == {"tenant": "t", "moveOf": str(command.key)}
     with pytest.raises(ArgumentError, match="already has"):
         enqueue_arguments.moved(command, command.key.time_us, now_us())
 

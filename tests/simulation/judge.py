@@ -103,6 +103,8 @@ class Judge:
         self._runs_of: dict[TaskKey, list[Run]] = defaultdict(list)
         self._runs_in: dict[str, list[Run]] = defaultdict(list)
         self.requests: dict[str, TaskKey] = {}
+        self._asked: dict[str, tuple[int, int]] = {}  # request → partition and offset of its record
+        self._first_read: dict[int, int] = {}  # partition → where its first owner began to read `tasks`
         self._answered: set[str] = set()
         # of each process at its last step: limits of all queues, and how many ran of those of which any did, by group
         self._before: dict[int, tuple[dict[str, Any], dict[str, dict[str, int]]]] = {}
@@ -129,6 +131,7 @@ class Judge:
         self.sent[key].cancels.append(command.offset)
         if command.request_id is not None:
             self.requests[command.request_id] = key
+            self._asked[command.request_id] = self._world.place(key), command.offset
 
     # -- what handlers ask for ------------------------------------------------------------------------------------------
 
@@ -157,8 +160,9 @@ class Judge:
 
     # -- the log of outcomes --------------------------------------------------------------------------------------------
 
-    def takes(self, process: Process, tenure: Tenure) -> None:
-        """A process begins to take a partition."""
+    def takes(self, process: Process, tenure: Tenure, tasks_offset: int) -> None:
+        """A process begins to take a partition, and reads its log from that offset."""
+        self._first_read.setdefault(tenure.partition, tasks_offset)
         self._taken[process.number, tenure] = len(self.holdings[tenure.partition])
 
     def sends(self, process: Process, number: int, value: bytes) -> None:
@@ -289,9 +293,13 @@ class Judge:
         if fact.outcome == FAILED:
             if fact.failure is not None and fact.failure.kind == "defect":
                 raise Violation(f"a defect: {fact.failure}")
-            known = self._outcomes  # a yield that does not count was an attempt
+            known = (
+                self._outcomes
+            )  # a yield that does not count was an attempt, also where its next owner ends the task for it
             begun = {
-                run.attempt for run in self._runs_of[key] if run.outcome != YIELDED or (key, run.attempt) not in known
+                run.attempt
+                for run in self._runs_of[key]
+                if run.outcome != YIELDED or (key, run.attempt) not in known or run.attempt == fact.attempt
             }
             begun |= {attempt for known, attempt in self._announced if known == key}
             if len(begun) < RETRIES + 1:
@@ -495,12 +503,20 @@ class Judge:
             self._judge_faultless()
 
     def _judge_faultless(self) -> None:
-        """Where nothing failed, no work is done twice; and where no partition moved, every cancel was answered."""
+        """Where nothing failed, no work is done twice; and where no partition moved, every cancel was answered that its owner has read.
+
+        Of one that stands in the tables before anybody took the partition only the key is known.
+        """
         for runs in self._runs_of.values():
             for run in runs:
                 if (run.key, run.attempt) not in self._outcomes:
                     raise Violation(f"attempt {run.attempt} of {run.key} was not recorded, though nothing had failed")
         if self._world.begun_processes == 2:
-            silent = [request for request in self.requests if request not in self._answered]
+            heard = [
+                request
+                for request, (number, offset) in self._asked.items()
+                if offset >= self._first_read.get(number, 0)
+            ]
+            silent = [request for request in heard if request not in self._answered]
             if silent:
                 raise Violation(f"cancels {silent} were never answered")

@@ -352,7 +352,7 @@ class Process:
         """A take begins."""
         tenures = self._gained(marks)
         for tenure in tenures.values():
-            self.world.judge.takes(self, tenure)
+            self.world.judge.takes(self, tenure, marks[tenure.partition].tasks_offset)
         return tenures
 
     def revoke(self, number: int, then: Callable[[], None]) -> None:

@@ -214,7 +214,7 @@ class Process:
         fenced_off = self.engine.counts["fenced_off"]
         self.dispatcher.step()
         if self.world.broken("forgets_timers") and self.world.rng.random() < 0.01:
-            self.engine._waiting._timers.clear()
+            self.engine._waiting._timers.marks.clear()
         if self.engine.counts["fenced_off"] > fenced_off:
             kept = {partition.tenure for partition in self.engine.partitions.values()}
             self.world.judge.fenced_off(self, held - kept)

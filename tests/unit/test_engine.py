@@ -630,3 +630,29 @@ def test_what_is_said_while_the_start_is_on_its_way_is_recorded_behind_it():
         world.engine.noted({run.id: note} if at_ms == 1_020 else {}, began if at_ms == 1_020 else {}, world.now)
         world.pump(patient=False)
     assert [fact.work for fact in world.facts] == [None, note]
+
+
+def test_timers_of_tasks_that_have_ended_are_let_go_of():
+    world = Harness()
+    for number in range(1_000):
+        world.enqueue(lane=f"l{number}", expires_ms=86_400_000)
+        world.finish(world.pump()[0])
+        world.pump()
+    assert not world.partition.lanes
+    assert len(world.engine._expiries._timers.marks) <= 64
+
+
+@pytest.mark.parametrize("limits", [QueueLimits(paused=True), QueueLimits(concurrency=1), QueueLimits(pull=True)])
+def test_nothing_refers_to_a_partition_that_is_lost(limits):
+    world = Harness(queues={"default": limits})
+    for number in range(50):
+        world.enqueue(lane=f"l{number}", expires_ms=86_400_000)
+        world.enqueue(lane=f"later{number}", due=60)
+    world.pump(room=1)
+    ours = {id(lane) for lane in world.partition.lanes.values()}
+    assert len(ours) == 100
+    world.engine.drop(world.partition.number)
+    assert [place for place in world.engine._ready.places() if id(place.lane) in ours] == []
+    assert list(world.engine._pulls.places()) == []
+    assert not world.engine._waiting.timers()
+    assert not world.engine._expiries._timers.marks

@@ -1088,3 +1088,14 @@ def test_leases_that_are_taken_over_are_no_starts():
     world.put(lane="new", unique="new")
     world.now += SECOND
     assert [lease.key.uniqueness_key for lease in world.leases(world.once(1))] == ["new"]
+
+
+def test_what_autoscalers_are_told_counts_lanes_that_wait():
+    world = PullWorld()
+    keys = [world.put(lane="a", unique=f"{number:04}") for number in range(200)]
+    others = [world.put(lane=f"l{number}", unique="u") for number in range(100)]
+    world.pump()
+    for key in (*keys[1:], *others[1:]):
+        world.command("cancel", key, request_id=None)
+    world.pump()
+    assert world.engine.scarcity("gpu", world.now).ready == 2

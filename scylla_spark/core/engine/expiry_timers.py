@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heappop
 
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, READY, Entry, Lane
-from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.swept_heap import SweptHeap
 
-_Timer = tuple[int, int, int, Partition, Lane]  # when, number, stamp, …
+Timer = tuple[int, int, int, Partition, Lane]  # when, number, stamp, …
+
+
+def may_go_off(timer: Timer) -> bool:
+    """Whether the lane of a timer has not gone on, and its partition is not left."""
+    return timer[2] == timer[4].stamp and timer[3].state is not DROPPED
 
 
 class ExpiryTimers:
@@ -21,8 +27,8 @@ class ExpiryTimers:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._timers: list[_Timer] = []
-        self._held_up: dict[Partition, list[_Timer]] = {}  # by partitions that have to wait for their facts
+        self._timers: SweptHeap[Timer] = SweptHeap(may_go_off)
+        self._held_up: dict[Partition, list[Timer]] = {}  # by partitions that have to wait for their facts
 
     def watch(self, partition: Partition, lane: Lane, head: Entry) -> None:
         """A lane is ready; its head may expire before it starts."""
@@ -34,8 +40,8 @@ class ExpiryTimers:
         Lanes of a partition wait whose facts are not being recorded, or of which too many wait for the tables.
         """
         self._let_go()
-        while self._timers and self._timers[0][0] <= now:
-            timer = heappop(self._timers)
+        while (marks := self._timers.marks) and marks[0][0] <= now:
+            timer = heappop(marks)
             _, _, stamp, partition, lane = timer
             head = lane.active
             if stamp != lane.stamp or lane.state is not READY or partition.state is not ACTIVE or head is None:
@@ -49,18 +55,23 @@ class ExpiryTimers:
 
     def next_us(self) -> int:
         """When the next timer is due, microseconds since the epoch; a far instant: there is none."""
-        timers = self._timers
+        timers = self._timers.marks
         while timers and timers[0][2] != timers[0][4].stamp:
             heappop(timers)
         return timers[0][0] if timers else NEVER_EXPIRES_US
+
+    def sweep(self) -> None:
+        """Forgets lanes that have gone on, and partitions that are left."""
+        self._let_go()
+        self._timers.sweep()
 
     def _let_go(self) -> None:
         """Partitions that need not wait any longer, or are left, are looked at again."""
         for partition in list(self._held_up):
             if partition.state is not ACTIVE or not partition.backed_up(self._state.limits):
                 for timer in self._held_up.pop(partition):
-                    heappush(self._timers, timer)
+                    self._timers.push(timer)
 
     def _push(self, when_us: int, stamp: int, partition: Partition, lane: Lane) -> None:
         if when_us < NEVER_EXPIRES_US:
-            heappush(self._timers, (when_us, self._state.next_number(), stamp, partition, lane))
+            self._timers.push((when_us, self._state.next_number(), stamp, partition, lane))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
 
 from scylla_spark.core.engine.lane import READY, Entry, Lane
-from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.queue import Gate, Gates
+
+_SLACK: Final = 64  # void places that may stand in all heaps together
 
 NEVER = 1 << 62
 
@@ -30,6 +32,11 @@ class Place(NamedTuple):
     lane: Lane
 
     @property
+    def may_count(self) -> bool:
+        """Whether the lane has not gone on, and its partition is not left."""
+        return self.stamp == self.lane.stamp and self.partition.state is not DROPPED
+
+    @property
     def void(self) -> bool:
         """Whether the lane has gone on meanwhile."""
         return self.stamp != self.lane.stamp or self.lane.state is not READY or self.partition.state is not ACTIVE
@@ -45,6 +52,7 @@ class ReadyLanes:
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
         self._heaps: dict[str, dict[str, list[Place]]] = {}  # executor → name of the gate → heap
+        self._size, self._sweep_at = 0, _SLACK
 
     def push(self, executor: str, partition: Partition, lane: Lane, head: Entry, number: int) -> None:
         """A lane waits for room at an executor."""
@@ -56,6 +64,18 @@ class ReadyLanes:
         if heap is None:
             heap = heaps[name] = []
         heappush(heap, Place(-head.data.priority, head.next_us, number, lane.stamp, partition, lane))
+        self._size += 1
+        if self._size > self._sweep_at:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Forgets the lanes that have gone on by themselves, or whose partition is left."""
+        for heaps in self._heaps.values():
+            for name, heap in list(heaps.items()):
+                heaps[name] = [place for place in heap if place.may_count]
+                heapify(heaps[name])
+        self._size = sum(len(heap) for heaps in self._heaps.values() for heap in heaps.values())
+        self._sweep_at = 2 * self._size + _SLACK
 
     def pop(self, executor: str, now: int) -> tuple[Place, Gate] | None:
         """The most urgent lane of an executor whose queue is open, with its gate; it may be void."""
@@ -65,7 +85,10 @@ class ReadyLanes:
                 gate = self._gates[name]
                 if gate.is_open(now):
                     best = (heap, gate)
-        return (heappop(best[0]), best[1]) if best is not None else None
+        if best is None:
+            return None
+        self._size -= 1
+        return heappop(best[0]), best[1]
 
     def move(self, queue: str, before: str, after: str) -> None:
         """The lanes whose head is of a queue wait at another gate from now on.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED
-from scylla_spark.core.engine.expiry_timers import ExpiryTimers
+from scylla_spark.core.engine.expiry_timers import ExpiryTimers, Timer, may_go_off
 from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
 from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
@@ -15,6 +15,7 @@ from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.swept_heap import SweptHeap
 from scylla_spark.core.records.command import Command
 
 _SOON_US, _LATE_US = 10_000_000, 60_000_000  # a lane reloaded again so soon gets twice as much, so late half as much …
@@ -49,7 +50,7 @@ class Waiting:
         self._pulls = pulls
         self._expiries = expiries
         self._rates = rates
-        self._timers: list[tuple[int, int, int, Partition, Lane]] = []  # (when, number, stamp, …)
+        self._timers: SweptHeap[Timer] = SweptHeap(may_go_off)
 
     def settle(self, partition: Partition, lane: Lane, now: int) -> None:
         """Decides what an idle lane waits for."""
@@ -81,7 +82,7 @@ class Waiting:
                 self._expiries.watch(partition, lane, head)
         else:
             lane.state = WAITING
-            heappush(self._timers, (head.next_us, self._state.next_number(), lane.stamp, partition, lane))
+            self._timers.push((head.next_us, self._state.next_number(), lane.stamp, partition, lane))
 
     def make_ready(self, partition: Partition, lane: Lane, head: Entry) -> None:
         """The head is due: its lane waits for room, unless the tables have not been read so far."""
@@ -137,22 +138,29 @@ class Waiting:
         """Lanes whose time has come are settled anew, and those queue up again that need not wait for a rate limit any longer."""
         for place in self._rates.let_go(now):
             self.let_in(place)
-        timers = self._timers
-        while timers and timers[0][0] <= now:
+        while (timers := self._timers.marks) and timers[0][0] <= now:
             _, _, stamp, partition, lane = heappop(timers)
             if stamp == lane.stamp and partition.state is not DROPPED:
                 self.settle(partition, lane, now)
 
     def next_us(self) -> int:
         """When the next timer is due, microseconds since the epoch; NEVER: there is none."""
-        timers = self._timers
+        timers = self._timers.marks
         while timers and timers[0][2] != timers[0][4].stamp:
             heappop(timers)
         return min(timers[0][0] if timers else NEVER, self._rates.next_us())
 
-    def timers(self) -> list[tuple[int, int, int, Partition, Lane]]:
+    def timers(self) -> list[Timer]:
         """All timers as (when, number, stamp, partition, lane), void ones included, in no order."""
-        return self._timers
+        return self._timers.marks
+
+    def sweep(self) -> None:
+        """A partition was left: nothing that waits refers to it any more."""
+        self._timers.sweep()
+        self._expiries.sweep()
+        self._ready.sweep()
+        self._pulls.sweep()
+        self._rates.sweep()
 
     def _reload_if_low(self, partition: Partition, lane: Lane, now: int) -> None:
         state, least = self._state, self._state.limits.lane_depth

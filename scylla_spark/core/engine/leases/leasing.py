@@ -88,8 +88,8 @@ class Leasing:
     def scarcity(self, name: str, now: int) -> Scarcity:
         """What a queue has for workers here."""
         pull, gate = self._pulls.get(name), self._gates.of(name)
-        if pull is not None and pull.size:
-            return Scarcity(name, pull.size, pull.oldest_us(), gate.limit(now))
+        if pull is not None and (ready := pull.count(now)):
+            return Scarcity(name, ready, pull.oldest_us(), gate.limit(now))
         limit = gate.withheld() if pull is None else gate.limit(now)
         if not limit and self._is_unscanned(name):
             limit = gate.limit(now) or "tables"

@@ -11,6 +11,8 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.ready import Place
 
+_FEW: Final = 1_000  # lanes, which are counted whenever somebody asks
+_RECOUNT_US: Final = 50  # for each lane more: so long a count holds
 _SLACK: Final = 64  # void marks that a heap may hold before it is made anew, and as many again as it has groups
 
 
@@ -53,7 +55,9 @@ class PullQueue:
         self._groups: dict[tuple[str, str], _Group] = {}
         self._marks: dict[str | None, list[_Mark]] = {None: []}  # by handler; None: of all
         self._turn = 0.0
-        self.size = 0
+        self.size = 0  # void places included
+        self._sweep_at = _SLACK
+        self._counted_us = 0
 
     def push(self, partition: Partition, lane: Lane, head: Entry, number: int) -> None:
         """A lane waits for a worker."""
@@ -69,6 +73,31 @@ class PullQueue:
         self.size += 1
         if group.places[0] is place:
             self._mark(name, group)
+        if self.size > self._sweep_at:
+            self.sweep()
+
+    def count(self, now: int) -> int:
+        """How many lanes wait; of very many, how many did some moments ago.
+
+        Args:
+            now: microseconds since the epoch.
+        """
+        if now - self._counted_us > _RECOUNT_US * (self.size - _FEW):
+            self.sweep()
+            self._counted_us = now
+        return self.size
+
+    def sweep(self) -> None:
+        """Forgets the lanes that have gone on by themselves, or whose partition is left."""
+        for name, group in list(self._groups.items()):
+            first, before = group.places[0], len(group.places)
+            group.places = [place for place in group.places if place.may_count]
+            if len(group.places) < before:
+                heapify(group.places)
+                if not group.places or group.places[0] is not first:
+                    self._mark(name, group)
+        self.size = sum(len(group.places) for group in self._groups.values())
+        self._sweep_at = 2 * self.size + _SLACK
 
     def pop(self, handlers: Collection[str] | None) -> Place | None:
         """The lane whose turn it is, of those handlers; None: of all."""
@@ -175,6 +204,12 @@ class PullQueues:
         """All that wait in any queue, in no order."""
         for queue in self._queues.values():
             yield from queue.places()
+
+    def sweep(self) -> None:
+        """Forgets the lanes that have gone on by themselves, or whose partition is left."""
+        for name, queue in list(self._queues.items()):
+            queue.sweep()
+            self.forget_if_empty(name)
 
     def withdraw(self, name: str) -> Iterable[Place]:
         """All that wait in a queue; they wait no longer."""

@@ -396,3 +396,26 @@ def test_the_fold_keeps_what_the_first_enqueue_said_in_any_order():
     for order in ((first, second), (second, first)):
         folded = fold(order)[key_at(0)]
         assert (folded.first, folded.data) == (first, second)
+
+
+@pytest.mark.parametrize("forgets", ["nothing", "a scan"])
+def test_an_answer_of_tables_that_are_older_than_what_was_forgotten_is_asked_for_again(forgets):
+    world = Harness()
+    world.tells_names = False
+    world.offset = 90
+    first = world.command("enqueue", TaskKey(NOW + 100 * SECOND, "a", "u"), handler="h", unique=True)
+    world.pump()
+    (question,) = world.asked
+    world.command("cancel", first)
+    world.pump()
+    world.offset = 150
+    world.command("enqueue", TaskKey(NOW + 5_000 * SECOND, "a", "u"), handler="h")  # far: only that it came is known
+    world.command("enqueue", TaskKey(NOW + SECOND, "a", "u"), handler="h", unique=True)
+    world.pump()
+    if forgets == "a scan":
+        world.engine.scanned(world.tenure, world.now + 300 * SECOND, {}, Mark(200, 50), world.now)
+    world.engine.named(
+        world.tenure, question.names, [Bearer(first, 90, True, "default", "h")], Basis(100, 0), world.now
+    )
+    assert world.at(2) == [], "another task may have the name"
+    assert [again.covering for again in world.asked[1:]] == [150]

@@ -178,6 +178,8 @@ class Feed:
     def _leave(self, partition: Partition, unloaded: frozenset[int], mark: Mark, now: int) -> None:
         """These lanes were left in the tables by a whole scan; of those left before, some were loaded by it."""
         later = {number: offset for number, offset in partition.unloaded.items() if offset >= mark.tasks_offset}
+        old = [offset for offset in partition.unloaded.values() if offset < mark.tasks_offset]
+        partition.names.forgotten = max(partition.names.forgotten, *old, -1)
         partition.unloaded = dict.fromkeys(unloaded, -1) | later
         if not partition.unloaded:
             return
@@ -246,6 +248,7 @@ class Feed:
         frontier = rows[-1].command.key if rows else lane.frontier
         lane.reloading = not last
         if last:
+            partition.names.forgotten = max(partition.names.forgotten, lane.covers)
             lane.covers = -1
         lane.cut(frontier if more or not last else None)
         for row in rows:

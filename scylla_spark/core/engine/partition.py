@@ -46,9 +46,10 @@ class NamesHeld:
         after: keys whose end is being written, or that are looked up → the name that waits for it.
         passed: fingerprints of names of which a record was not kept → its newest offset …
         passed_floor: … and that of all names that are not in there any more.
+        forgotten: newest offset of what was let go of and is not known any more, since newer tables hold it: older answers lack it.
     """
 
-    __slots__ = ("after", "passed", "passed_floor", "pending", "settled")
+    __slots__ = ("after", "forgotten", "passed", "passed_floor", "pending", "settled")
 
     def __init__(self) -> None:
         self.settled = False
@@ -56,6 +57,7 @@ class NamesHeld:
         self.after: dict[TaskKey, Name] = {}
         self.passed: dict[int, int] = {}
         self.passed_floor = -1
+        self.forgotten = -1
 
     def wait_for(self, key: TaskKey) -> None:
         """Before anything is decided about the name of a key, more must be known of that key."""
@@ -77,8 +79,10 @@ class NamesHeld:
     def forget(self, before: int) -> None:
         """The tables hold what was not kept of records before that offset."""
         if self.passed:
+            self.forgotten = max(self.forgotten, *(offset for offset in self.passed.values() if offset < before), -1)
             self.passed = {name: offset for name, offset in self.passed.items() if offset >= before}
         if self.passed_floor < before:
+            self.forgotten = max(self.forgotten, self.passed_floor)
             self.passed_floor = -1
 
 
@@ -234,7 +238,7 @@ class Partition:
         """Offset of `tasks` that the tables must hold to tell who bears a name: of what was not kept, or let go of; -1: any."""
         lane = self.lanes.get(name.lane)
         left = self.unloaded.get(fingerprint(name.lane), -1) if self.unloaded else -1
-        return max(left, lane.covers if lane is not None else -1, self.names.passed_at(name))
+        return max(left, lane.covers if lane is not None else -1, self.names.passed_at(name), self.names.forgotten)
 
     # -- what is remembered of cancels and facts, counted ---------------------------------------------------------------
 

@@ -652,6 +652,7 @@ def test_nothing_refers_to_a_partition_that_is_lost(limits):
     ours = {id(lane) for lane in world.partition.lanes.values()}
     assert len(ours) == 100
     world.engine.drop(world.partition.number)
+    world.engine.tick(world.now, {}, start_by_us=0)
     assert [place for place in world.engine._ready.places() if id(place.lane) in ours] == []
     assert list(world.engine._pulls.places()) == []
     assert not world.engine._waiting.timers()

@@ -134,7 +134,8 @@ class Ownership:
     def _let_go(self, partition: Partition) -> None:
         del self._state.partitions[partition.number]
         partition.state = DROPPED
-        self._waiting.sweep()
+        self._rates.sweep()
+        self._waiting.forget_left()
         self._book.give_up(partition)
         partition.holding.clear()
         self._gates.share(frozenset(self._state.partitions), self._state.limits.partitions)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from heapq import heappop
+from typing import NamedTuple
 
 from scylla_spark.core.engine.lane import READY, Entry, Lane
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.queue import Gate, Gates
-
-_SLACK: Final = 64  # void places that may stand in all heaps together
+from scylla_spark.core.engine.swept_heap import SweptHeap
 
 NEVER = 1 << 62
 
@@ -51,8 +51,7 @@ class ReadyLanes:
 
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
-        self._heaps: dict[str, dict[str, list[Place]]] = {}  # executor → name of the gate → heap
-        self._size, self._sweep_at = 0, _SLACK
+        self._heaps: dict[str, dict[str, SweptHeap[Place]]] = {}  # executor → name of the gate → heap
 
     def push(self, executor: str, partition: Partition, lane: Lane, head: Entry, number: int) -> None:
         """A lane waits for room at an executor."""
@@ -62,33 +61,24 @@ class ReadyLanes:
         name = self._gates.name_of(head.data.queue)
         heap = heaps.get(name)
         if heap is None:
-            heap = heaps[name] = []
-        heappush(heap, Place(-head.data.priority, head.next_us, number, lane.stamp, partition, lane))
-        self._size += 1
-        if self._size > self._sweep_at:
-            self.sweep()
+            heap = heaps[name] = _heap()
+        heap.push(Place(-head.data.priority, head.next_us, number, lane.stamp, partition, lane))
 
     def sweep(self) -> None:
         """Forgets the lanes that have gone on by themselves, or whose partition is left."""
-        for heaps in self._heaps.values():
-            for name, heap in list(heaps.items()):
-                heaps[name] = [place for place in heap if place.may_count]
-                heapify(heaps[name])
-        self._size = sum(len(heap) for heaps in self._heaps.values() for heap in heaps.values())
-        self._sweep_at = 2 * self._size + _SLACK
+        for heap in self._all():
+            heap.sweep()
 
     def pop(self, executor: str, now: int) -> tuple[Place, Gate] | None:
         """The most urgent lane of an executor whose queue is open, with its gate; it may be void."""
         best: tuple[list[Place], Gate] | None = None
-        for name, heap in self._heaps[executor].items():
+        for name, swept in self._heaps[executor].items():
+            heap = swept.marks
             if heap and (best is None or heap[0] < best[0][0]):
                 gate = self._gates[name]
                 if gate.is_open(now):
                     best = (heap, gate)
-        if best is None:
-            return None
-        self._size -= 1
-        return heappop(best[0]), best[1]
+        return (heappop(best[0]), best[1]) if best is not None else None
 
     def move(self, queue: str, before: str, after: str) -> None:
         """The lanes whose head is of a queue wait at another gate from now on.
@@ -99,11 +89,11 @@ class ReadyLanes:
             after: name of the other.
         """
         for heaps in self._heaps.values():
-            valid = [place for place in heaps.pop(before, ()) if place.lane.stamp == place.stamp and place.lane.active]
-            for place in valid:
+            waited = heaps.pop(before, None)
+            for place in waited.marks if waited is not None else ():
                 head = place.lane.active
-                name = after if head is not None and head.data.queue == queue else before
-                heappush(heaps.setdefault(name, []), place)
+                if place.lane.stamp == place.stamp and head is not None:
+                    heaps.setdefault(after if head.data.queue == queue else before, _heap()).push(place)
 
     def withdraw(self, queue: str, gate: str) -> list[tuple[Partition, Lane]]:
         """The lanes whose head is of a queue; they wait for no executor any longer.
@@ -114,12 +104,13 @@ class ReadyLanes:
         """
         found = []
         for heaps in self._heaps.values():
-            for place in heaps.pop(gate, ()):
+            waited = heaps.pop(gate, None)
+            for place in waited.marks if waited is not None else ():
                 head = place.lane.active
                 if place.lane.stamp == place.stamp and head is not None and head.data.queue == queue:
                     found.append((place.partition, place.lane))
                 else:
-                    heappush(heaps.setdefault(gate, []), place)
+                    heaps.setdefault(gate, _heap()).push(place)
         return found
 
     def executors(self) -> list[str]:
@@ -128,7 +119,7 @@ class ReadyLanes:
 
     def places(self) -> list[Place]:
         """All places, void ones included, in no order."""
-        return [place for heaps in self._heaps.values() for heap in heaps.values() for place in heap]
+        return [place for heap in self._all() for place in heap.marks]
 
     def next_us(self, after_us: int) -> int:
         """When the rate of a queue lets its next lane start; NEVER: no rate holds one back.
@@ -136,6 +127,13 @@ class ReadyLanes:
         Args:
             after_us: only later than this: what was open by then, something else holds back.
         """
-        names = {name for heaps in self._heaps.values() for name, heap in heaps.items() if heap}
+        names = {name for heaps in self._heaps.values() for name, heap in heaps.items() if heap.marks}
         opens = [self._gates[name].opens_us() for name in names]
         return min([at for at in opens if at is not None and at > after_us], default=NEVER)
+
+    def _all(self) -> Iterator[SweptHeap[Place]]:
+        return (heap for heaps in self._heaps.values() for heap in heaps.values())
+
+
+def _heap() -> SweptHeap[Place]:
+    return SweptHeap(lambda place: place.may_count)

@@ -51,6 +51,7 @@ class Waiting:
         self._expiries = expiries
         self._rates = rates
         self._timers: SweptHeap[Timer] = SweptHeap(may_go_off)
+        self._left = False
 
     def settle(self, partition: Partition, lane: Lane, now: int) -> None:
         """Decides what an idle lane waits for."""
@@ -136,6 +137,9 @@ class Waiting:
 
     def fire(self, now: int) -> None:
         """Lanes whose time has come are settled anew, and those queue up again that need not wait for a rate limit any longer."""
+        if self._left:
+            self._left = False
+            self._sweep()
         for place in self._rates.let_go(now):
             self.let_in(place)
         while (timers := self._timers.marks) and timers[0][0] <= now:
@@ -154,13 +158,15 @@ class Waiting:
         """All timers as (when, number, stamp, partition, lane), void ones included, in no order."""
         return self._timers.marks
 
-    def sweep(self) -> None:
-        """A partition was left: nothing that waits refers to it any more."""
+    def forget_left(self) -> None:
+        """A partition was left: nothing that waits refers to it any more from the next tick on; several go together."""
+        self._left = True
+
+    def _sweep(self) -> None:
         self._timers.sweep()
         self._expiries.sweep()
         self._ready.sweep()
         self._pulls.sweep()
-        self._rates.sweep()
 
     def _reload_if_low(self, partition: Partition, lane: Lane, now: int) -> None:
         state, least = self._state, self._state.limits.lane_depth

@@ -225,8 +225,8 @@ class Ingest:
                     log.exception("work between batches failed; tried again", after_s=pause)
 
     def hear_the_time(self) -> None:
-        """Asks the broker for the newest append time; nothing changes where there is none, or it does not answer."""
-        if not self.settings.kafka.bootstrap_servers:
+        """Asks the broker for the newest append time until it has proven the clock; nothing changes where it does not answer."""
+        if self.clock.proven or not self.settings.kafka.bootstrap_servers:
             return
         try:
             self.clock.shown(newest_append_us(self.settings))

@@ -26,6 +26,11 @@ class ProvenClock:
         self._newest_us = 0
         self._offset_us: int | None = None  # of a wall clock that was right, to the boot clock
 
+    @property
+    def proven(self) -> bool:
+        """Whether it has been shown to be right."""
+        return self._offset_us is not None
+
     def shown(self, appended_us: int) -> None:
         """The broker has appended a record.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import backfilling, constraint, deadlines, handler_runs, launching
+from scylla_spark.core.plan import backfilling, constraint, deadlines, launching
 from scylla_spark.core.plan.commands import answers, definitions
 from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import backfill_entry, group_writer, plan_state, schedule_entry, unwritten_changes
@@ -280,7 +280,7 @@ def launches_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 def a_success_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """When the last success of a handler was is not kept in mind."""
-    patch.setattr(handler_runs.HandlerRuns, "_note_success", lambda self, handler, at_us: None)
+    patch.setattr(plan_state.PlanState, "note_success", lambda self, handler, at_us: None)
 
 
 def a_delay_is_over_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,20 @@ def test_a_country_that_nobody_knows_is_an_error(run):
     assert "No holidays are known" in err
 
 
+@pytest.mark.parametrize(("language", "name"), [(None, "Tag der Deutschen Einheit"), ("en_US", "German Unity Day")])
+def test_names_of_holidays_do_not_depend_on_who_asks(monkeypatch, language, name):
+    pytest.importorskip("holidays")
+    monkeypatch.setenv("LANGUAGE", "uk")
+    assert calendar._holidays("de", None, language, [2026, 2027])[date(2027, 10, 3)] == name
+
+
+def test_a_language_that_a_country_does_not_have_is_an_error(run):
+    pytest.importorskip("holidays")
+    code, _, err = run("calendar", "fill", "x", "--country", "de", "--language", "fr", "2027")
+    assert code == 2
+    assert "Pass one of de, en_US" in err
+
+
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_fields_of_an_event_are_an_object(run, text):
     code, _, err = run("event", "emit", "stock", "--fields", text)

@@ -56,9 +56,10 @@ def fill(
     years: Annotated[list[int], typer.Argument(metavar="YEAR…", help="Years whose days are replaced; others stay")],
     country: Annotated[str, typer.Option(help="ISO code, such as de")],
     subdivision: Annotated[str | None, typer.Option(help="Its part, such as by")] = None,
+    language: Annotated[str | None, typer.Option(help="Of their names, such as en_US; else the country's own")] = None,
 ) -> None:
     """Put the public holidays of a country into a calendar, for some years."""
-    found = _holidays(country, subdivision, years)
+    found = _holidays(country, subdivision, language, years)
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         kept = {day: note for day, note in _days(scheduler, name).items() if day.year not in years}
@@ -91,7 +92,7 @@ def _read(file: Path) -> dict[date, str]:
     return found
 
 
-def _holidays(country: str, subdivision: str | None, years: list[int]) -> dict[date, str]:
+def _holidays(country: str, subdivision: str | None, language: str | None, years: list[int]) -> dict[date, str]:
     try:
         import holidays
     except ModuleNotFoundError as error:
@@ -101,10 +102,18 @@ def _holidays(country: str, subdivision: str | None, years: list[int]) -> dict[d
         ) from error
     if any(not 1970 <= year <= 2261 for year in years):
         raise ArgumentError(f"{years} are no years.", hint="Years lie between 1970 and 2261.")
+    country, subdivision = country.upper(), subdivision and subdivision.upper()
     try:
-        found = holidays.country_holidays(country.upper(), subdiv=subdivision and subdivision.upper(), years=years)
+        known = holidays.country_holidays(country, subdivision)
     except (NotImplementedError, KeyError) as error:
         raise ArgumentError(
             f"No holidays are known: {error}.", hint="Pass an ISO code, such as --country de."
         ) from None
-    return dict(found)
+    if language and language not in known.supported_languages:
+        raise ArgumentError(
+            f"Holidays of {country} have no names in {language}.",
+            hint=f"Pass one of {', '.join(known.supported_languages)}." if known.supported_languages else "Leave it out.",
+        )
+    # The language is told: else the locale of whoever fills a calendar decides what everybody reads.
+    language = language or known.default_language
+    return dict(holidays.country_holidays(country, subdivision, years=years, language=language))

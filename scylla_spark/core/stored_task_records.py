@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
@@ -32,9 +32,25 @@ class ScanRow(NamedTuple):
     error: LastError | None = None
     first: int = -1
 
+    @property
+    def known(self) -> Known:
+        """What it tells of attempts."""
+        if not self.attempt:
+            return NOTHING
+        return Known(False, self.attempt, self.used, self.next_us, self.work, self.error)
+
 
 class Known(NamedTuple):
-    """What the tables hold of a key: whether it has ended, and its latest attempt (0: none)."""
+    """What is known of a key: whether it has ended, and its latest attempt.
+
+    Attributes:
+        ended: it has.
+        attempt: number of the last recorded attempt; 0 if none.
+        used: recorded attempts that count against the retry policy.
+        next_us: earliest next start; 0 if none was recorded.
+        work: of the last recorded attempt.
+        error: why that did not succeed.
+    """
 
     ended: bool = False
     attempt: int = 0
@@ -42,6 +58,14 @@ class Known(NamedTuple):
     next_us: int = 0
     work: WorkNote | None = None
     error: LastError | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the end of the attempt is recorded, not only that it started."""
+        return self.next_us > 0
+
+
+NOTHING: Final = Known()
 
 
 class Bearer(NamedTuple):

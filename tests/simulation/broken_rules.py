@@ -20,8 +20,7 @@ from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
-    from scylla_spark.core.attempt_note import WorkNote
-    from scylla_spark.core.task import LastError
+    from scylla_spark.core.stored_task_records import Known
     from tests.simulation.process import Process
 
 RULES = {
@@ -46,6 +45,7 @@ RULES = {
     "lanes that were left in the tables count as empty": "forgets_left_lanes",
     "a lane's timer is forgotten": "forgets_timers",
     "a lane is let go of while it is read": "unloads_what_is_read",
+    "what is known of attempts is let go of with their task": "forgets_attempts",
     "offers of other partitions are taken": "offers_of_other_partitions",
     "answers to an earlier tenure count": "answers_outlive_tenures",
     "answers of tables older than what was forgotten count": "old_answers_count",
@@ -124,6 +124,8 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
         if "waits_for_a_record" in broken:
             stack.enter_context(patch.object(TasksTail, "_pass_over", lambda *_args: None))
+        if "forgets_attempts" in broken:
+            stack.enter_context(patch.object(Partition, "keep_in_mind", lambda *_args: None))
         if "unloads_what_is_read" in broken:
             stack.enter_context(patch.object(Partition, "unload", _whatever_is_asked(Partition.unload)))
         if "ignores_limits" in broken:
@@ -336,11 +338,15 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
 }
 
 
-def _by_number_only(
-    self: Entry, attempt: int, used: int, next_us: int, work: WorkNote | None, error: LastError | None = None
-) -> bool:
-    if attempt <= self.attempt:
+def _by_number_only(self: Entry, told: Known, told_at: int) -> bool:
+    if told.attempt <= self.attempt:
         return False
-    self.attempt, self.used, self.work, self.error = attempt, used, work, error
-    self.next_us = max(next_us, self.key.time_us)
+    self.attempt, self.used, self.work, self.error, self.told_at = (
+        told.attempt,
+        told.used,
+        told.work,
+        told.error,
+        told_at,
+    )
+    self.next_us = max(told.next_us, self.key.time_us)
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, Lane
-from scylla_spark.core.engine.memory_use import fact_bytes, note_bytes
+from scylla_spark.core.engine.memory_use import attempt_bytes, note_bytes
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def held_bytes(partition: Partition) -> int:
     """How many bytes a partition holds, by the rule that the engine counts by."""
     entries = [e for lane in partition.lanes.values() for e in (*lane.entries.values(), *lane.beyond.values())]
-    early = sum(note_bytes(key) + fact_bytes(fact) for key, (_, fact) in partition.early_facts.items())
+    early = sum(note_bytes(key) + attempt_bytes(tried.known) for key, tried in partition.attempts.items())
     cancels = [*partition.cancelled, *(command.key for command in partition.early_cancels)]
     return sum(entry.cost for entry in entries) + early + sum(map(note_bytes, cancels))
 

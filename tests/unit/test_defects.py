@@ -68,3 +68,18 @@ def test_a_fact_that_meets_a_defect_keeps_no_other_fact_from_counting(planted):
     world.append(OutcomeRecord(world.fence, "facts", facts))
     assert [fact.key in world.partition.ended for fact in facts] == [False, True]
     assert world.engine.counts["defects"] == 1
+
+
+@pytest.mark.parametrize("point", ["engine.offer", "engine.release"])
+def test_memory_that_is_short_is_no_defect_of_a_task(planted, monkeypatch, point):
+    world = Harness()
+    planted(point)
+
+    def short(*_args):
+        raise MemoryError
+
+    monkeypatch.setattr(failpoint, "reach", short)
+    with pytest.raises(MemoryError):
+        world.enqueue()
+        world.pump()
+    assert told(world) == []

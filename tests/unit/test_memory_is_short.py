@@ -2,6 +2,7 @@
 
 import pytest
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
@@ -10,7 +11,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.stored_task_records import Bearer, ScanRow
 from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import FAILED
+from scylla_spark.core.task import FAILED, Failure
 from scylla_spark.core.tenure import Basis
 from scylla_spark.name_fingerprint import chosen, fingerprint
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
@@ -204,3 +205,95 @@ def test_what_the_tail_has_to_decide_never_keeps_the_tail_from_reading(world):
         for run in world.pump():
             world.finish(run)
     assert sorted(run.key for run in world.released) == sorted(one.key for one in commands)
+
+
+def failed_lanes(world, count=150, queue="default"):
+    """Tasks of as many lanes, each of which has failed once, and waits an hour for its next attempt."""
+    for n in range(count):
+        world.enqueue(lane=f"failed{n:03}", queue=queue, retry=WireRetry(9, 3_600_000, 3_600_000))
+        for invocation in world.pump():
+            world.finish(invocation, FAILED, failure=Failure("OSError", f"no {n}"))
+        world.pump()
+    return list(world.released)
+
+
+def test_tasks_that_wait_for_their_next_attempt_do_not_keep_out_what_can_start(world):
+    failed_lanes(world)
+    world.enqueue(lane="fine")
+    assert [i.key.ordering_id for i in world.pump()] == ["fine"]
+    assert not world.engine.choked
+    world.engine.scanned(world.tenure, world.now + 300 * SECOND, {}, Mark(1_000, 1_000), world.now)
+    world.engine.scanned(world.tenure, world.now + 300 * SECOND, {}, Mark(1_000, 1_000), world.now)
+    assert not world.partition.attempts, "by now the tables tell of them"
+    assert world.engine.held_bytes <= LIMIT
+
+
+def test_tried_tasks_of_a_queue_that_is_paused_do_not_keep_out_what_can_start(world):
+    world.engine.put_queue("later", QueueLimits(), world.now)
+    failed_lanes(world, queue="later")
+    world.engine.put_queue("later", QueueLimits(paused=True), world.now)
+    world.now = NOW + 2 * 3_600 * SECOND
+    world.engine.raise_horizon(world.tenure, world.now)
+    world.engine.scanned(world.tenure, world.now, {}, Mark(), world.now)
+    for n in range(100):
+        world.enqueue(lane=f"fine{n}", due=7_200)
+        for invocation in world.pump():
+            world.finish(invocation)
+    assert not world.engine.choked
+    assert len([i for i in world.released if i.key.ordering_id.startswith("fine")]) == 100
+
+
+@pytest.mark.parametrize("tells", [False, True], ids=["tables that lack it", "tables that have it"])
+def test_what_is_known_of_attempts_outlives_the_tasks_that_are_let_go_of(world, tells):
+    ran = failed_lanes(world)
+    left = [i for i in ran if i.key.ordering_id not in world.partition.lanes]
+    assert len(left) > 50
+    fact = {fact.key: fact for fact in world.facts}
+    for invocation in left[:20]:
+        key = invocation.key
+        known = {"attempt": 1, "used": 1, "next_us": fact[key].next_us, "error": fact[key].brief_error} if tells else {}
+        row = ScanRow(Command("enqueue", key, 7, "h"), **known)
+        world.engine.rows(world.tenure, [row], Basis(1_000, 1_000 if tells else 0), world.now)
+        entry = world.partition.lanes[key.ordering_id].find(key)
+        assert (entry.attempt, entry.used, entry.next_us) == (1, 1, fact[key].next_us)
+        assert entry.error.message == f"no {int(key.ordering_id[-3:])}"
+
+
+def test_answers_of_tables_that_lack_an_attempt_are_void_once_it_is_forgotten(world):
+    ran = failed_lanes(world)
+    left = [i for i in ran if i.key.ordering_id not in world.partition.lanes]
+    for _ in range(2):
+        assert world.engine.scanned(world.tenure, world.now + 300 * SECOND, {}, Mark(1_000, 1_000), world.now)
+    world.engine.rows(
+        world.tenure, [ScanRow(Command("enqueue", i.key, 7, "h")) for i in left], Basis(1_000, 10), world.now
+    )
+    assert not any(i.key.ordering_id in world.partition.lanes for i in left)
+    assert not world.engine.scanned(world.tenure, world.now + 300 * SECOND, {}, Mark(1_000, 10), world.now)
+
+
+def test_a_task_that_was_let_go_of_does_not_expire_once_it_has_begun(world):
+    for n in range(150):
+        retry = WireRetry(9, 3_600_000, 3_600_000)
+        world.enqueue(lane=f"failed{n:03}", retry=retry, expires_ms=60_000)
+        for invocation in world.pump():
+            world.finish(invocation, FAILED)
+        world.pump()
+    left = [i for i in world.released if i.key.ordering_id not in world.partition.lanes]
+    world.engine.scanned(world.tenure, NOW + 4_000 * SECOND, {}, Mark(), world.now)
+    world.now = NOW + 3_700 * SECOND
+    rows = [ScanRow(Command("enqueue", i.key, 7, "h", expires_ms=60_000)) for i in left[:5]]
+    world.engine.rows(world.tenure, rows, Basis(1_000, 0), world.now)
+    again = [i for i in world.pump() if i.key in {i.key for i in left[:5]}]
+    assert [i.attempt for i in again] == [2] * 5
+
+
+def test_checkpoints_of_tasks_that_are_loaded_count_as_held(world):
+    world.enqueue(retry=WireRetry(9, 3_600_000, 3_600_000))
+    (invocation,) = world.pump()
+    before = world.engine.held_bytes
+    world.finish(invocation, FAILED, work=WorkNote(checkpoint='"' + "c" * 10_000 + '"'))
+    world.pump()
+    assert world.engine.held_bytes > before + 10_000
+    world.command("cancel", invocation.key)
+    world.pump()
+    assert world.engine.held_bytes < before

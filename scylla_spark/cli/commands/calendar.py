@@ -112,7 +112,9 @@ def _holidays(country: str, subdivision: str | None, language: str | None, years
     if language and language not in known.supported_languages:
         raise ArgumentError(
             f"Holidays of {country} have no names in {language}.",
-            hint=f"Pass one of {', '.join(known.supported_languages)}." if known.supported_languages else "Leave it out.",
+            hint=f"Pass one of {', '.join(known.supported_languages)}."
+            if known.supported_languages
+            else "Leave it out.",
         )
     # The language is told: else the locale of whoever fills a calendar decides what everybody reads.
     language = language or known.default_language

@@ -73,9 +73,9 @@ class Cancels:
             self._state.ask(action.Lookup(tenure, list(answers)))  # what ended meanwhile is forgotten by now
             return
         for key, known in answers.items():
-            self._known(partition, key, known, now)
+            self._known(partition, key, known, basis, now)
 
-    def _known(self, partition: Partition, key: TaskKey, known: Known, now: int) -> None:
+    def _known(self, partition: Partition, key: TaskKey, known: Known, basis: Basis, now: int) -> None:
         done = known.ended or key in partition.ended
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
@@ -90,7 +90,7 @@ class Cancels:
             self._names.know_more(partition, key)
             return
         entry.verified = True
-        entry.note_attempt(known.attempt, known.used, known.next_us, known.work, known.error)
+        lane.note_attempt(entry, known, basis.outcomes_offset)
         if (
             done and entry.stage is OPEN
         ):  # else the tables tell of what we wrote, and the lane waits until that is read back
@@ -141,8 +141,10 @@ class Cancels:
     def _cancel_unknown(self, partition: Partition, key: TaskKey, requests: tuple[str, ...], now: int) -> None:
         """Ends a key of which no task is loaded; once, however many cancels there are."""
         partition.ending.add(key)
-        first = requests[0] if requests else None
-        self._recorder.record(partition, Fact(key, 0, CANCELLED, finished_us=now, request_id=first), now)
+        first, tried = requests[0] if requests else None, partition.attempts.get(key)
+        attempt, used = (tried.known.attempt, tried.known.used) if tried is not None else (0, 0)
+        fact = Fact(key, attempt, CANCELLED, finished_us=now, used=used, request_id=first)
+        self._recorder.record(partition, fact, now)
         self._recorder.answer(partition, key, requests[1:], now)
 
     def cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:

@@ -120,7 +120,7 @@ class Feed:
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(key.ordering_id, partition.holding)
-            self._offer_row(partition, row, now)
+            self._offer_row(partition, row, basis, now)
 
     def scanned(
         self,
@@ -207,9 +207,9 @@ class Feed:
             partition.ended.since_us = max(partition.ended.since_us, max(key.time_us for key in old) + 1)
             partition.forget_cancels(old)
         if partition.state is ACTIVE:
-            for key in [k for k, (offset, _) in partition.early_facts.items() if offset < covered.outcomes_offset]:
+            for key in [k for k, tried in partition.attempts.items() if tried.told_at <= covered.outcomes_offset]:
                 outcomes_floor = max(outcomes_floor, covered.outcomes_offset)
-                partition.forget_early(key)
+                partition.forget_attempt(key)
         partition.floor = partition.floor.or_later(Basis(covered.tasks_offset if old else 0, outcomes_floor))
 
     def reloaded(
@@ -252,7 +252,7 @@ class Feed:
             lane.covers = -1
         lane.cut(frontier if more or not last else None)
         for row in rows:
-            self._offer_row(partition, row, now)
+            self._offer_row(partition, row, basis, now)
         self._waiting.settle(partition, lane, now)
 
     def _offer(self, partition: Partition, command: Command, now: int) -> None:
@@ -264,7 +264,7 @@ class Feed:
         entry = lane.find(key) if lane is not None else None
         if lane is not None and entry is not None:
             if command.offset > entry.data.offset:
-                lane.overwrite(entry, command)
+                self._book.overwrite(lane, entry, command)
                 if lane.state in IDLE:
                     self._waiting.settle(partition, lane, now)
             self._names.consider(partition, entry)  # tables may have told of it before the tail
@@ -302,15 +302,15 @@ class Feed:
         is_known = lane is not None and lane.find(row.command.key) is not None
         return not is_known and _first_of(row) >= partition.tasks_position
 
-    def _offer_row(self, partition: Partition, row: ScanRow, now: int) -> None:
+    def _offer_row(self, partition: Partition, row: ScanRow, basis: Basis, now: int) -> None:
         try:
             if failpoint.armed:
                 failpoint.reach("engine.row", row.command.key.uniqueness_key)
-            self._row(partition, row, now)
+            self._row(partition, row, basis, now)
         except Exception as error:
             self._defects.set_aside(partition, row.command.key, error, now)
 
-    def _row(self, partition: Partition, row: ScanRow, now: int) -> None:
+    def _row(self, partition: Partition, row: ScanRow, basis: Basis, now: int) -> None:
         key = row.command.key
         if key in partition.ended or key in partition.ending:
             return
@@ -326,10 +326,7 @@ class Feed:
             if lane.frontier is not None and key > lane.frontier:
                 lane.missed = lane.missed or lane.reloading
                 return
-            entry = Entry(
-                row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us, work=row.work,
-                error=row.error,
-            )  # fmt: skip
+            entry = Entry(row.command, verified=True, known=row.known, told_at=basis.outcomes_offset)
             _note_first(entry, row)
             # of what the tail has read it is known, unless it is just being asked
             known = partition.names.settled and name_of(key) not in partition.names.pending
@@ -341,8 +338,8 @@ class Feed:
             _note_first(entry, row)
             newer = row.command.offset > entry.data.offset
             if newer:
-                lane.overwrite(entry, row.command)
-            known = entry.note_attempt(row.attempt, row.used, row.next_us, row.work, row.error)
+                self._book.overwrite(lane, entry, row.command)
+            known = lane.note_attempt(entry, row.known, basis.outcomes_offset)
             if (known or newer or was_undecided or entry.undecided) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
             self._names.consider(partition, entry)  # an update may have come before what it updates was read

@@ -7,9 +7,10 @@ from heapq import heappop, heappush
 from typing import Final
 
 from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.engine.memory_use import Holding, cost_of
+from scylla_spark.core.engine.memory_use import Holding, attempt_bytes, cost_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.stored_task_records import NOTHING, Known
 from scylla_spark.core.task import LastError
 
 BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
@@ -66,6 +67,7 @@ class Entry:
         first: offset of its first enqueue, as far as it is known; STUB: it is not.
         unique: whether that asked for its name to be unique.
         sole: it is known to hold its name.
+        told_at: tables that have read so far in `outcomes` hold what is known of the attempt; 0: nothing is.
         cost: how many bytes it is taken to hold.
     """
 
@@ -84,38 +86,32 @@ class Entry:
         "settled",
         "sole",
         "stage",
+        "told_at",
         "unique",
         "used",
         "verified",
         "work",
     )
 
-    def __init__(
-        self,
-        data: Command,
-        *,
-        verified: bool,
-        attempt: int = 0,
-        used: int = 0,
-        next_us: int = 0,
-        work: WorkNote | None = None,
-        error: LastError | None = None,
-    ) -> None:
+    def __init__(self, data: Command, *, verified: bool, known: Known = NOTHING, told_at: int = 0) -> None:
         self.key = data.key
         self.data = data
         self.verified = verified
-        self.attempt = attempt
-        self.settled = next_us > 0
-        self.used = used
-        self.next_us = max(next_us, data.key.time_us)
+        self.attempt = known.attempt
+        self.settled = known.settled
+        self.used = known.used
+        self.next_us = max(known.next_us, data.key.time_us)
         self.announced = 0
         self.cancelled = False
         self.cost = cost_of(data)
+        if known is not NOTHING:
+            self.cost += attempt_bytes(known)
         self.stage = OPEN
         self.held = False
         self.requests: tuple[str, ...] = ()
-        self.work = work
-        self.error = error
+        self.work: WorkNote | None = known.work
+        self.error: LastError | None = known.error
+        self.told_at = told_at if known.attempt else 0
         self.first, self.unique, self.sole = data.offset, data.unique, False
 
     def note_first(self, offset: int, *, unique: bool) -> None:
@@ -128,28 +124,35 @@ class Entry:
         """Whether it is not known yet if another task has its name; until then it does not start. What has begun had it."""
         return self.unique and not self.sole and not self.attempt
 
-    def note_attempt(
-        self, attempt: int, used: int, next_us: int, work: WorkNote | None, error: LastError | None = None
-    ) -> bool:
+    def note_attempt(self, told: Known, told_at: int) -> bool:
         """Takes what is recorded of an attempt, unless a later one, or the end of the same one, is known; whether it did.
 
         Args:
-            attempt: its number.
-            used: attempts so far that count against the retry policy.
-            next_us: when the next may start; 0 where the attempt has only started.
-            work: who had it, and what was left behind.
-            error: why it did not succeed, where its end is known.
+            told: of the attempt; an error that is told of the start of one is that of an earlier one.
+            told_at: tables that have read so far in `outcomes` hold it.
         """
-        settled = next_us > 0
-        if (attempt, settled) <= (self.attempt, self.settled):
-            if (attempt, settled) == (self.attempt, self.settled) and work is not None:
-                self.work = work  # a start that was told again, with a later checkpoint
+        if told.attempt < self.attempt or not told.attempt:
             return False
-        self.attempt, self.settled, self.used, self.work = attempt, settled, used, work
-        if settled:
-            self.error = error
-        self.next_us = max(next_us, self.key.time_us)
-        return True
+        settled, before = told.settled, self.known
+        is_news = (told.attempt, settled) > (self.attempt, self.settled)
+        if is_news:
+            self.attempt, self.settled, self.used, self.work = told.attempt, settled, told.used, told.work
+            if settled:
+                self.error = told.error
+            self.next_us = max(told.next_us, self.key.time_us)
+            self.told_at = told_at
+        elif (told.attempt, settled) == (self.attempt, self.settled):
+            if settled:
+                self.told_at = min(told_at, self.told_at)
+            elif told.work is not None and told_at > self.told_at:
+                self.work, self.told_at = told.work, told_at  # a start that was told again, with a later checkpoint
+        self.cost += attempt_bytes(self.known) - attempt_bytes(before)
+        return is_news
+
+    @property
+    def known(self) -> Known:
+        """What is known of its attempts."""
+        return Known(False, self.attempt, self.used, self.next_us if self.settled else 0, self.work, self.error)
 
     @property
     def expires_us(self) -> int:
@@ -173,9 +176,12 @@ class Entry:
 
     @property
     def spare(self) -> bool:
-        """Whether nothing is known of it but what the log of `tasks` says, so that it can be read again."""
-        known = self.held or self.cancelled or self.attempt or self.announced or self.undecided
-        return self.stage is OPEN and not known
+        """Whether nothing is to be done about it but to start it when its turn comes, so that it can be read again then.
+
+        What is known of an attempt that has ended stands in the log of `outcomes`, and in tables that have read so far.
+        """
+        at_hand = self.held or self.cancelled or self.announced or self.undecided or (self.attempt and not self.settled)
+        return self.stage is OPEN and not at_hand
 
 
 def left_behind(entry: Entry) -> WorkNote | None:
@@ -245,10 +251,18 @@ class Lane:
 
     def overwrite(self, entry: Entry, command: Command) -> None:
         """A newer enqueue of a task; it applies from the next attempt on."""
-        cost = cost_of(command)
-        self._holding.add(cost - entry.cost)
-        entry.data, entry.cost = command, cost
+        more = cost_of(command) - cost_of(entry.data)
+        self._holding.add(more)
+        entry.data = command
+        entry.cost += more
         entry.note_first(command.offset, unique=command.unique)
+
+    def note_attempt(self, entry: Entry, told: Known, told_at: int) -> bool:
+        """Takes what is recorded of an attempt of one of its tasks; see `Entry.note_attempt`."""
+        before = entry.cost
+        is_news = entry.note_attempt(told, told_at)
+        self._holding.add(entry.cost - before)
+        return is_news
 
     def find(self, key: TaskKey) -> Entry | None:
         """The task, loaded or kept aside."""
@@ -324,30 +338,37 @@ class Lane:
             if aside is not None:
                 self.add(aside)
 
-    def trim(self, keep: int) -> None:
+    def trim(self, keep: int) -> list[Entry]:
         """Lets go of what stands behind the first `keep` tasks and can be read again: the tables have it, or will have it.
 
-        Tasks of which more is known than the log of `tasks` says stay, and so does what stands before them.
+        Tasks with which something is to be done stay, and so does what stands before them.
+
+        Returns:
+            What was let go of, and has had an attempt.
         """
+        tried: list[Entry] = []
         kept = sorted(self.entries)
         before = len(kept)
-        while len(kept) > keep and self._forget(self.entries[kept[-1]], self.entries):
+        while len(kept) > keep and self._forget(self.entries[kept[-1]], self.entries, tried):
             kept.pop()
         if len(kept) < before:
             last = kept[-1] if kept else BEFORE_ALL
             self.frontier = last if self.frontier is None else min(last, self.frontier)
         for entry in list(self.beyond.values()):
-            self._forget(entry, self.beyond)
+            self._forget(entry, self.beyond, tried)
         self._heap = sorted(key for key, entry in self.entries.items() if not entry.held)
         self._aside = sorted(self.beyond)
+        return tried
 
-    def _forget(self, entry: Entry, among: dict[TaskKey, Entry]) -> bool:
+    def _forget(self, entry: Entry, among: dict[TaskKey, Entry], tried: list[Entry]) -> bool:
         if not entry.spare or entry is self.active:
             return False
         del among[entry.key]
         self._holding.tasks -= 1
         self._holding.add(-entry.cost)
         self.let_pass(entry.data.offset)
+        if entry.attempt:
+            tried.append(entry)
         return True
 
     def let_pass(self, offset: int) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.stored_task_records import Known
 
 _ENTRY_BYTES: Final = 1024  # of a task without its texts, with its place in lanes, heaps and indexes
 _NOTE_BYTES: Final = 300  # of a remembered key or fact without its texts
@@ -70,3 +71,12 @@ def note_bytes(key: TaskKey) -> int:
 def fact_bytes(fact: Fact) -> int:
     """About how many bytes the texts of a fact take."""
     return size_of(fact.result) + (sum(map(size_of, fact.failure)) if fact.failure is not None else 0)
+
+
+def attempt_bytes(known: Known) -> int:
+    """About how many bytes the texts take that are known of an attempt."""
+    work, size = known.work, 0 if known.error is None else sum(map(size_of, known.error))
+    if work is not None:
+        texts = (work.worker, work.lease, work.checkpoint, work.metrics, work.outputs, work.progress_note)
+        size += _NOTE_BYTES + sum(map(size_of, texts))
+    return size

@@ -29,6 +29,7 @@ from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.records.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
+from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.task import NOT_STARTED, STARTED, Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.errors import VersionError
@@ -166,7 +167,7 @@ class Outcomes:
         if lane is not None and entry is not None:
             self._advance(partition, lane, entry, fact, offset, now)
         elif not fact.terminal:
-            partition.note_early(offset, fact)
+            partition.note_fact(fact, offset)
         if fact.work is not None and fact.work.lease is not None:
             self._book.recorded(fact, now)
         elif fact.outcome == STARTED:
@@ -179,8 +180,8 @@ class Outcomes:
         partition.ending.discard(key)
         if partition.names.after:
             self._names.know_more(partition, key)
-        if partition.early_facts:
-            partition.forget_early(key)
+        if partition.attempts:
+            partition.forget_attempt(key)
         if partition.cancelled or partition.told:
             partition.forget_cancels([key])
         self._state.counts[f"completed_{fact.outcome}"] += 1
@@ -193,14 +194,15 @@ class Outcomes:
             if lane.state is LOOKUP and lane.active is None:
                 lane.state = WAITING  # a cancel ended what was being looked up
         else:
-            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
+            told = Known(False, fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
+            lane.note_attempt(entry, told, offset + 1)
             if starting:
                 entry.announced = entry.attempt
             elif fact.outcome != STARTED:
                 entry.announced = 0
                 if entry.stage is DECIDED and entry.data.offset == STUB:
                     lane.remove(fact.key)  # it is read when its turn comes
-                    partition.note_early(offset, fact)
+                    partition.note_fact(fact, offset)
                 elif entry.stage is DECIDED:
                     lane.put_back(entry)
         if starting or lane.state in IDLE:

@@ -34,12 +34,22 @@ class Defects:
         return met
 
     def note(self, key: TaskKey, error: Exception) -> None:
-        """Counts a defect, and keeps it until the shell tells of it."""
+        """Counts a defect, and keeps it until the shell tells of it.
+
+        Raises:
+            MemoryError: that is what was met. No task is to blame for it, and this process cannot go on.
+        """
+        if isinstance(error, MemoryError):
+            raise error
         self._state.counts["defects"] += 1
         self._met.append((key, error))
 
     def set_aside(self, partition: Partition, key: TaskKey, error: Exception, now: int) -> None:
-        """A defect of ours met this task: it ends as failed, with the stack, and everything else goes on."""
+        """A defect of ours met this task: it ends as failed, with the stack, and everything else goes on.
+
+        Raises:
+            MemoryError: as for `note`.
+        """
         self.note(key, error)
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None

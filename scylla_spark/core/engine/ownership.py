@@ -193,7 +193,7 @@ class Ownership:
             return
         partition.state, partition.taken = ACTIVE, True
         self._state.counts["partitions_taken"] += 1
-        self._book.load_stubs(partition)
+        self._book.load_stubs(partition, now)
         self._names.ask_all(partition)
         for command in partition.held_cancels():
             self._cancels.cancel(partition, command, now)

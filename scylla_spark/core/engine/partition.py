@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from scylla_spark.core.engine.bounds import Limits
-from scylla_spark.core.engine.lane import BEFORE_ALL, Lane
-from scylla_spark.core.engine.memory_use import Holding, Meter, fact_bytes, note_bytes
+from scylla_spark.core.engine.lane import BEFORE_ALL, Entry, Lane
+from scylla_spark.core.engine.memory_use import Holding, Meter, attempt_bytes, note_bytes
 from scylla_spark.core.engine.outbox import Outbox
 from scylla_spark.core.engine.recently_ended import RecentlyEnded
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, FenceLog
+from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name, name_of
@@ -86,6 +87,22 @@ class NamesHeld:
             self.passed_floor = -1
 
 
+class Attempted(NamedTuple):
+    """The newest attempt of a task that is not loaded.
+
+    Attributes:
+        known: of it.
+        told_at: tables that have read so far in `outcomes` hold it.
+        queue: of the task, where the record said so; likewise its handler and tags.
+    """
+
+    known: Known
+    told_at: int
+    queue: str | None = None
+    handler: str | None = None
+    tags: tuple[str, ...] = ()
+
+
 class Partition:
     """State of one owned partition; rebuilt from the tables and the two logs at every take.
 
@@ -132,8 +149,8 @@ class Partition:
         # cancelled keys that an owner, this or an earlier one, may have ended already
         self.told: dict[TaskKey, None] = {}
         self.early_cancels: list[Command] = []  # seen before the partition was active
-        # offset and newest attempt, seen before the task was loaded
-        self.early_facts: dict[TaskKey, tuple[int, Fact]] = {}
+        # of tasks that are not loaded, what tables may not tell yet
+        self.attempts: dict[TaskKey, Attempted] = {}
         self.lookups: dict[TaskKey, list[Command]] = {}  # cancels that wait for an answer of the tables
         self.names = NamesHeld()
         self.outbox = Outbox()
@@ -216,13 +233,25 @@ class Partition:
 
         A lane that is being read stays: its answer is too old for what was let go of, and would be taken for that to a later question.
         """
-        lane.trim(0)
+        self.trim(lane, 0)
         if lane.entries or lane.beyond or lane.reloading:
             return False
         lane.stamp += 1
         del self.lanes[lane.ordering_id]
         self.leave(lane.ordering_id, lane.covers)
         return True
+
+    def trim(self, lane: Lane, keep: int) -> None:
+        """Lets go of what stands behind the first `keep` tasks of a lane and can be read again."""
+        for entry in lane.trim(keep):
+            self.keep_in_mind(entry)
+
+    def keep_in_mind(self, entry: Entry) -> None:
+        """A task is let go of that has had an attempt: what is known of that stays, or answers of tables that lack it are void."""
+        if entry.told_at > self.mark.outcomes_offset:
+            self.note_attempt(entry.key, Attempted(entry.known, entry.told_at))
+        else:
+            self.floor = self.floor.or_later(Basis(0, entry.told_at))
 
     def leave(self, ordering_id: str, offset: int) -> None:
         """A record of a lane of which nothing is loaded is not kept."""
@@ -266,14 +295,19 @@ class Partition:
         self.holding.add(-sum(note_bytes(command.key) for command in early))
         return early
 
-    def note_early(self, offset: int, fact: Fact) -> None:
-        """An attempt of a task that is not loaded."""
-        self.forget_early(fact.key)
-        self.early_facts[fact.key] = offset, fact
-        self.holding.add(note_bytes(fact.key) + fact_bytes(fact))
+    def note_fact(self, fact: Fact, offset: int) -> None:
+        """A fact that stands there tells of an attempt of a task that is not loaded."""
+        known = Known(False, fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
+        self.note_attempt(fact.key, Attempted(known, offset + 1, fact.queue, fact.handler, fact.tags or ()))
 
-    def forget_early(self, key: TaskKey) -> None:
+    def note_attempt(self, key: TaskKey, attempted: Attempted) -> None:
+        """That is known of a task that is not loaded."""
+        self.forget_attempt(key)
+        self.attempts[key] = attempted
+        self.holding.add(note_bytes(key) + attempt_bytes(attempted.known))
+
+    def forget_attempt(self, key: TaskKey) -> None:
         """Nothing need be known of attempts of this key any more."""
-        known = self.early_facts.pop(key, None)
-        if known is not None:
-            self.holding.add(-note_bytes(key) - fact_bytes(known[1]))
+        attempted = self.attempts.pop(key, None)
+        if attempted is not None:
+            self.holding.add(-note_bytes(key) - attempt_bytes(attempted.known))

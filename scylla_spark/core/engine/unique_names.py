@@ -210,6 +210,8 @@ class UniqueNames:
         """What is due after the look-ahead was kept for this decision alone; a scan will read it."""
         if entry.key.time_us > partition.horizon_us and entry.spare and entry is not lane.active:
             lane.remove(entry.key)
+            if entry.attempt:
+                partition.keep_in_mind(entry)
             partition.let_far_pass(entry.key, entry.data.offset)
 
     def _settle(self, partition: Partition, lane: Lane, now: int) -> None:

@@ -125,7 +125,7 @@ class Unloading:
                     continue
                 keep = 1 if self._stuck(partition, lane, now) else self._kept()
                 if len(lane.entries) > keep or lane.beyond:
-                    lane.trim(keep)
+                    partition.trim(lane, keep)
                     self._waiting.settle(partition, lane, now)
 
     def _stuck(self, partition: Partition, lane: Lane, now: int) -> bool:

@@ -119,10 +119,9 @@ class Waiting:
 
     def insert(self, partition: Partition, entry: Entry, now: int) -> None:
         """A task that was not known is loaded into its lane."""
-        early = partition.early_facts.get(entry.key) if partition.early_facts else None
-        if early is not None:
-            fact = early[1]
-            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
+        tried = partition.attempts.get(entry.key) if partition.attempts else None
+        if tried is not None:
+            entry.note_attempt(tried.known, tried.told_at)
         if entry.error is not None:
             self._rates.learn(
                 entry.data, entry.error, entry.next_us, now

@@ -28,6 +28,7 @@ from scylla_spark.core.lease_messages import OK, UNAVAILABLE
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
+from scylla_spark.defaults import DEFAULT_QUEUE
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
@@ -132,10 +133,11 @@ class LeaseBook:
     def _start_of(self, lease: Lease) -> Fact:
         run, note = lease.run, lease.note
         already = run.entry.attempt >= run.invocation.attempt
-        return Fact(
+        fact = Fact(
             run.entry.key, run.invocation.attempt, STARTED, note.since_us, planned_us=run.invocation.planned_us,
             used=run.entry.used + (0 if already else 1), work=note,
         )  # fmt: skip
+        return fact.of(run.entry.data)  # a next owner may have nothing else to go by, see `load_stubs`
 
     def _hold(self, lease: Lease) -> None:
         run = lease.run
@@ -174,38 +176,58 @@ class LeaseBook:
         """A task that was loaded may have been leased by an earlier owner: then its worker keeps it for a whole new term."""
         if not entry.leased or entry.stage is not OPEN or entry.cancelled or partition.state is not ACTIVE:
             return
-        note, mine, data = entry.work, partition.mine, entry.data
+        note = entry.work
         assert note is not None
         assert note.lease is not None
+        lease = Lease(self._run_of(partition, lane, entry), note, note.lease, None, None)
+        self._hold(lease)
+        lease.run.gate.take(lane.ordering_id)
+        lease.held = lease.confirmed = True
+        self._set_deadline(lease, now + note.lease_ms * 1000)
+        self._state.counts["leases_adopted"] += 1
+
+    def _run_of(self, partition: Partition, lane: Lane, entry: Entry) -> Run:
+        data, mine = entry.data, partition.mine
         assert mine is not None
         policy, gate = self._state.policy_of(data), self._gates.of(data.queue)
         invocation = Invocation(
             0, entry.key, entry.attempt, mine.epoch, data.handler or "", data.queue, data.payload, data.priority,
             entry.key.time_us, 0,
         )  # fmt: skip
-        run = Run(partition, lane, entry, invocation, LEASED, gate, retry_of(data, policy))
-        lease = Lease(run, note, note.lease, None, None)
-        self._hold(lease)
-        gate.take(lane.ordering_id)
-        lease.held = lease.confirmed = True
-        self._set_deadline(lease, now + note.lease_ms * 1000)
-        self._state.counts["leases_adopted"] += 1
+        return Run(partition, lane, entry, invocation, LEASED, gate, retry_of(data, policy))
 
-    def load_stubs(self, partition: Partition) -> None:
+    def load_stubs(self, partition: Partition, now: int) -> None:
         """Tasks that the log says to be leased, and that are too far back in their lanes to be loaded, block these all the same.
 
-        A stub stands for such a task, without its data, until that is loaded or the lease is over.
+        A stub stands for such a task until that is loaded, which is asked for at once, or the lease is over. Until then it goes by
+        what the log says of the task: its queue and its handler.
         """
-        for key, (_, fact) in list(partition.early_facts.items()):
-            if fact.outcome != STARTED or fact.work is None or fact.work.lease is None:
+        for key, tried in list(partition.attempts.items()):
+            known = tried.known
+            if known.settled or known.work is None or known.work.lease is None:
                 continue
             lane = partition.lane(key.ordering_id)
             if lane.find(key) is None:
-                stub = Entry(
-                    Command(ENQUEUE, key, STUB), verified=True, attempt=fact.attempt, used=fact.used, work=fact.work
-                )
+                queue = tried.queue or DEFAULT_QUEUE
+                data = Command(ENQUEUE, key, STUB, tried.handler, queue, tags=tried.tags)
+                stub = Entry(data, verified=True, known=known, told_at=tried.told_at)
                 stub.cancelled = key in partition.cancelled
                 lane.load(stub)
+                if lane.frontier is not None:
+                    self._waiting.settle(partition, lane, now)
+
+    def overwrite(self, lane: Lane, entry: Entry, command: Command) -> None:
+        """A newer enqueue of a task applies from the next attempt on; but a lease of a stub goes by the first that is read."""
+        was_stub = entry.data.offset == STUB
+        lane.overwrite(entry, command)
+        lease = self._of_entry.get(entry) if was_stub else None
+        if lease is None:
+            return
+        old = lease.run
+        lease.run = self._run_of(old.partition, old.lane, entry)
+        if lease.run.gate is not old.gate:
+            self._waiting.let_in(old.gate.end(old.lane.ordering_id))
+            lease.run.gate.take(old.lane.ordering_id)
 
     def deliver(self, lease: Lease, now: int) -> None:
         """A worker is being told of a lease; one without a session is taken at its word that it hears it."""

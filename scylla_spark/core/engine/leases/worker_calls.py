@@ -215,6 +215,9 @@ class Leases:
             self._next_forgotten_us = now + _LOOK_US
             self._forget_idle(now)
             self._requests.forget(now)
+        for session in self._book.news:
+            if session.call is not None and self._leasing.demands.recount(session, session.call):
+                self._new.append(session)
         if may_start:
             self._leasing.serve(now)
         new, self._new = self._new, []

@@ -78,8 +78,11 @@ def test_memory_that_is_short_is_no_defect_of_a_task(planted, monkeypatch, point
     def short(*_args):
         raise MemoryError
 
-    monkeypatch.setattr(failpoint, "reach", short)
-    with pytest.raises(MemoryError):
+    def meet():
         world.enqueue()
         world.pump()
+
+    monkeypatch.setattr(failpoint, "reach", short)
+    with pytest.raises(MemoryError):
+        meet()
     assert told(world) == []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
+from scylla_spark.config.home_folder import FilePath
 from scylla_spark.config.section import Duration, Option, Section
 from scylla_spark.duration import duration
 
@@ -38,11 +38,13 @@ class Kafka(Section):
     tls: bool = Field(False, description="encrypt connections, and check the brokers' certificates and host names")
     username: str | None = Field(None, description="user of plain and scram; client id of oauth")
     password: SecretStr | None = Field(None, description="its password, or the client's secret")
-    password_file: Path | None = Field(None, description="or the file that holds it")
+    password_file: FilePath | None = Field(None, description="or the file that holds it")
     scram_mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    ca_file: Path | None = Field(None, description="PEM file of the authorities to trust; unset: those of the system")
-    client_cert_file: Path | None = Field(None, description="PEM file of our certificate and its chain, for mtls")
-    client_key_file: Path | None = Field(
+    ca_file: FilePath | None = Field(
+        None, description="PEM file of the authorities to trust; unset: those of the system"
+    )
+    client_cert_file: FilePath | None = Field(None, description="PEM file of our certificate and its chain, for mtls")
+    client_key_file: FilePath | None = Field(
         None, description="PEM file of its key (PKCS 8, no password); unset: in client_cert_file"
     )
     oauth_token_url: str | None = Field(None, description="where oauth gets its tokens; https, or http on loopback")

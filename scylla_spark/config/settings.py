@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from scylla_spark.config.assignments import quoted
 from scylla_spark.config.connect import Connect
+from scylla_spark.config.home_folder import FileOrUri, FilePath
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
@@ -95,7 +96,7 @@ class Topics(Section):
 class Tables(Section):
     """Where the Delta tables are."""
 
-    path: str = Field("", description="folder or URI of the tables; empty: <data_dir>/tables")
+    path: FileOrUri = Field("", description="folder or URI of the tables; empty: <data_dir>/tables")
 
 
 class Ingest(Section):
@@ -408,7 +409,7 @@ class Log(Section):
     """One JSON object per line."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    file: Path | None = Field(None, description="default: standard error")
+    file: FilePath | None = Field(None, description="default: standard error")
 
 
 class Logs(Section):
@@ -443,7 +444,9 @@ class Logs(Section):
 class Outputs(Section):
     """Files that attempts leave behind (`ctx.output`)."""
 
-    path: str = Field("", description="folder, the same for dispatchers, ingest and API; empty: <data_dir>/outputs")
+    path: FileOrUri = Field(
+        "", description="folder, the same for dispatchers, ingest and API; empty: <data_dir>/outputs"
+    )
     max_bytes: int = Field(256 * 1024 * 1024, ge=1, description="most bytes of one attempt's files together")
 
 
@@ -471,7 +474,7 @@ class Settings(BaseSettings):
         validate_default=True,
     )
 
-    data_dir: Path = Field(
+    data_dir: FilePath = Field(
         Path("scyllaspark-data"), description="tables, checkpoints, broker and logs of a one-machine deployment"
     )
     handlers: tuple[str, ...] = Field(

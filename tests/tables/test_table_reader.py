@@ -330,11 +330,11 @@ def test_rejected_records_come_newest_first_and_once(path, readers):
         ],
     )
     append(path, REJECTED, [rejected(2, "a", b"\xff", days[2])])
-    listings = TaskQueries(readers)
-    assert [row["offset"] for row in listings.rejected(10)] == [2, 1, 0]
-    assert [row["offset"] for row in listings.rejected(1, reason="a")] == [2]
+    records = TaskQueries(readers).rejected()
+    assert [row["offset"] for row in records.chosen(10)] == [2, 1, 0]
+    assert [row["offset"] for row in records.chosen(1, reason="a")] == [2]
     since = int(days[1].timestamp() * 1e6)
-    assert [row["offset"] for row in listings.rejected(10, since_us=since)] == [2, 1]
+    assert [row["offset"] for row in records.chosen(10, since_us=since)] == [2, 1]
 
 
 def test_sizes_count_rows_and_files(path, readers):

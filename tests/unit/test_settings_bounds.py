@@ -27,7 +27,11 @@ def test_what_makes_nothing_run_is_refused(tmp_path, given, said):
 
 def test_paths_may_begin_with_the_home_folder(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    paths = {"tables": {"path": "~/lake"}, "outputs": {"path": "~/files"}, "kafka": {"tls": True, "ca_file": "~/ca.pem"}}
+    paths = {
+        "tables": {"path": "~/lake"},
+        "outputs": {"path": "~/files"},
+        "kafka": {"bootstrap_servers": "k:9092", "tls": True, "ca_file": "~/ca.pem"},
+    }
     settings = Settings.load(data_dir="~/data", **paths)
     assert (settings.tables_path, settings.checkpoints_path) == ("/home/me/lake", "/home/me/lake/_checkpoints")
     assert str(settings.outputs_path) == "/home/me/files"

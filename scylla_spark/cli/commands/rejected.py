@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scylla_spark.cli.context import Context, context, instant
 from scylla_spark.cli.output import printable
+
+if TYPE_CHECKING:
+    from scylla_spark.io.kafka.command_sender import Record
 
 app = typer.Typer(help="Look at records that were refused, and send them again.", no_args_is_help=True)
 
@@ -20,7 +24,10 @@ Limit = Annotated[int, typer.Option(help="Most rows, to 10000")]
 def list_(ctx: typer.Context, reason: Reason = None, since: Since = None, limit: Limit = 100) -> None:
     """List refused records, newest first."""
     cli = context(ctx)
-    rows = [_shown(row) for row in _found(cli, reason, since, limit)]
+    rows: list[dict[str, Any]] = []
+    chosen = _chosen(cli, reason, since, limit)
+    for portion in cli.listings().rejected().whole(chosen) if _tells_values(cli) else [chosen]:
+        rows += map(_shown, portion)
     cli.output.rows(rows, ("appended_at", "place", "reason", "detail"), empty="No refused records in the tables.")
 
 
@@ -39,26 +46,49 @@ def replay(
     from scylla_spark.clock import now_us
 
     cli = context(ctx)
-    rows = _found(cli, reason, since, limit)
+    rows = _chosen(cli, reason, since, limit)
     with cli.scheduler() as scheduler:
         moment = now_us()
-        judged = [(row, repaired(row["value"], scheduler.connection.rules, moment, reschedule=now)) for row in rows]
-        good = [record for _, record in judged if not isinstance(record, str)]
-        table = [_shown(row) | {"replay": record if isinstance(record, str) else "ok"} for row, record in judged]
+
+        def judged() -> Iterator[list[tuple[dict[str, Any], Record | str]]]:
+            """Some rows at a time, because their values may be a MiB each."""
+            for portion in cli.listings().rejected().whole(rows):
+                yield [
+                    (row, repaired(row["value"], scheduler.connection.rules, moment, reschedule=now)) for row in portion
+                ]
+
+        table, good = [], 0
+        for portion in judged():
+            good += sum(1 for _, record in portion if not isinstance(record, str))
+            table += [
+                _shown(row if _tells_values(cli) else row | {"value": None})
+                | {"replay": record if isinstance(record, str) else "ok"}
+                for row, record in portion
+            ]
         if dry_run or not good:
             cli.output.rows(table, ("place", "reason", "replay"), empty="No refused records in the tables.")
-        elif cli.confirmed(f"send {len(good)} of {len(rows)} records again", yes=yes):
+        elif cli.confirmed(f"send {good} of {len(rows)} records again", yes=yes):
             sender = scheduler.connection.sender
-            sender.finish([sender.begin(record) for record in good])
-            cli.output.record({"sent": len(good), "refused_again": len(rows) - len(good)})
+            for portion in judged():
+                sender.finish([sender.begin(record) for _, record in portion if not isinstance(record, str)])
+            cli.output.record({"sent": good, "refused_again": len(rows) - good})
 
 
-def _found(cli: Context, reason: str | None, since: str | None, limit: int) -> list[dict[str, Any]]:
-    return cli.listings().rejected(limit, reason=reason, since_us=None if since is None else instant(since))
+def _chosen(cli: Context, reason: str | None, since: str | None, limit: int) -> list[dict[str, Any]]:
+    from scylla_spark.io.delta.task_queries import check_limit
+
+    check_limit(limit)
+    since_us = None if since is None else instant(since)
+    return cli.listings().rejected().chosen(limit, reason=reason, since_us=since_us)
+
+
+def _tells_values(cli: Context) -> bool:
+    """Whether values are told; a table has no room for them unless they are asked for."""
+    return cli.output.form != "table" or "value" in cli.output.columns
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    texts = {name: (row[name] or b"").decode("utf-8", "replace") for name in ("key", "value")}
+    texts = {name: (row.get(name) or b"").decode("utf-8", "replace") for name in ("key", "value")}
     place = f"{row['topic']}/{row['partition_id']}/{row['offset']}"
     return printable(
         {"appended_at": row["appended_at"], "place": place, "reason": row["reason"], "detail": row["detail"]} | texts,

@@ -111,21 +111,9 @@ class TaskQueries:
         until_us = wanted.stop_us - 1 if wanted.stop_us is not None else None
         return self._readers.paged(pruning, within, until_us, limit, page)
 
-    def rejected(self, limit: int, *, reason: str | None = None, since_us: int | None = None) -> list[dict[str, Any]]:
-        """Refused records, newest first, with raw `key` and `value`.
-
-        Args:
-            limit: most rows.
-            reason: a code of `core.records.rejection_reason`; None: any.
-            since_us: refused at or after this instant, microseconds since the epoch.
-
-        Raises:
-            ArgumentError: the limit is out of range.
-        """
-        check_limit(limit)
-        records = RejectedRecords(self._readers)
-        chosen = records.chosen(limit, reason=reason, since_us=since_us)
-        return [row for portion in records.whole(chosen) for row in portion]
+    def rejected(self) -> RejectedRecords:
+        """Refused records."""
+        return RejectedRecords(self._readers)
 
     def sizes(self) -> list[dict[str, Any]]:
         """Per table: rows, files, bytes and version, from the log alone."""

@@ -24,6 +24,7 @@ class Group:
         self.owner: dict[int, int | None] = dict.fromkeys(range(partitions))
         self._revoking: set[int] = set()
         self._turn = 0  # differs with every member that joins
+        self._looks_again = False
 
     def _owner_of(self, number: int) -> Process | None:
         """The member that owns a partition, if it lives and is one."""
@@ -67,8 +68,13 @@ class Group:
         self.owner[number] = target.number if target is not None else None
         if target is not None:
             target.assign(number)
-        else:
-            self._world.after(SECOND, self.rebalance)
+        elif not self._looks_again:
+            self._looks_again = True
+            self._world.after(SECOND, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self.rebalance()
 
     def expel(self, process: Process) -> None:
         """A member was not heard of for too long."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import datetime
 from urllib.parse import quote
@@ -209,6 +212,31 @@ def test_a_file_whose_lease_ended_while_it_came_replaces_nothing(client, site):
     answer = client.put(f"/v1/leases/{LEASE}/outputs/a.txt", content=b"longer than before")
     assert kind(answer) == "/problems/conflict"
     assert client.get(address(2, "a.txt")).content == b"second"
+
+
+def test_of_two_files_of_one_name_at_once_the_link_is_that_of_the_one_that_stays(client, site):
+    links, noted = [], threading.Event()
+
+    async def output(token, link):
+        if link is not None:
+            links.append(link)
+            noted.set()
+            if len(links) == 1:
+                await asyncio.sleep(0.3)
+        return {"key": list(KEY), "attempt": 2, "sizes": {}}
+
+    def put(body):
+        answer = client.put(f"/v1/leases/{LEASE}/outputs/twice.txt", content=body)
+        assert answer.status_code == 200, answer.text
+
+    site.app.state.api.desks.output = output
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(put, b"first")
+        noted.wait(10)
+        put(b"another")
+        first.result()
+    (kept,) = site.settings.outputs_path.rglob("twice.txt")
+    assert len(kept.read_bytes()) == links[-1].bytes
 
 
 def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Annotated, Any, BinaryIO, Final, NamedTuple
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from fastapi import Header, Path, Request
 from starlette.responses import Response
@@ -31,6 +33,8 @@ routes = router()
 
 Name = Annotated[str, Path(description="File name of the output, percent-encoded")]
 MediaType = Annotated[str, Header(max_length=200, description="What the file is said to be")]
+_TURNS: Final[WeakValueDictionary[tuple[str, str], asyncio.Lock]] = WeakValueDictionary()
+"""(place of the attempt, name) → held between the link and its file, so that of two uploads at once both are those of the later one."""
 _BODY: Final = {
     "requestBody": {
         "required": True,
@@ -59,9 +63,11 @@ async def store(
         room = await _room(api, lease, plain)  # the body may have taken long
         draft = await api.slowly(lambda: files.draft(room.place, scratch, room.left))
     link = OutputLink(plain, *draft.stored, media_type)
+    turn = _TURNS.setdefault((room.place, plain), asyncio.Lock())
     try:
-        await _held(api, lease, link)
-        await api.slowly(lambda: files.keep(draft, plain))
+        async with turn:
+            await _held(api, lease, link)
+            await api.slowly(lambda: files.keep(draft, plain))
     finally:
         files.drop(draft)  # unless it has its name by now
     return answer(output_view(link))

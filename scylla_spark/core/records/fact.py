@@ -94,7 +94,7 @@ class Fact(NamedTuple):
         failure: why it failed.
         request_id: the request this answers.
         work: who had it, and what it left behind.
-        queue: of the task, where its end was decided by who had the task; null: not said.
+        queue: of the task, where a lease begins, or its end was decided by who had the task; null: not said.
         handler: of the task, likewise.
         tags: of the task, likewise; null also where it has none.
     """

@@ -21,10 +21,10 @@ from scylla_spark.services.api.app import guarded
 from scylla_spark.services.api.deployment import overview
 from scylla_spark.services.api.follow.recent_records import Happened, Standing
 from scylla_spark.services.dashboard import now_live, value_texts
+from scylla_spark.services.dashboard.app import SCREENS
 from scylla_spark.services.dashboard.assets import FOLDER
-from scylla_spark.services.dashboard.guard import COOKIE
 from scylla_spark.services.dashboard.now_live import Parts
-from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, RENEWED_US, Sessions
+from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_ENDED, RENEWED_US, Session, Sessions
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, form_token, seen, sent, token_of
 from tests.support.delta_tables import append, at, make_filled, task
@@ -157,7 +157,9 @@ def test_a_token_begins_a_session_that_scripts_and_other_sites_do_not_see(site, 
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/now?x=1")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
+    assert "SameSite=lax" in cookie, (
+        "a link from elsewhere leads in whoever is logged in; forms are guarded by themselves"
+    )
     assert text not in cookie
     assert client.get("/ui/now").status_code == 200
 
@@ -282,6 +284,50 @@ def test_a_session_that_goes_on_gets_a_new_text_and_an_old_one_does_not(site, cl
     assert client.get("/ui/now").status_code == 200, "it was renewed"
 
 
+def at_later(monkeypatch, us):
+    """Pages are asked for so much later."""
+    began = now_us()
+    monkeypatch.setattr("scylla_spark.services.dashboard.page_request.now_us", lambda: began + us)
+
+
+def test_a_log_out_takes_the_cookie_away_however_old_its_text_is(site, client, monkeypatch):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
+    page = client.get("/ui/now")
+    at_later(monkeypatch, RENEWED_US + 1_000_000)
+    answer = sent(client, "/ui/logout", page)
+    assert len([one for one in answer.headers.get_list("set-cookie") if "session" in one]) == 1
+    assert not [name for name in client.cookies if "session" in name]
+
+
+def test_a_log_in_that_replaces_an_old_session_gives_the_new_one_alone(site, client, monkeypatch):
+    text = token_of(site, "read")
+    sent(client, "/ui/login", client.get("/ui/login"), token=text)
+    page = client.get("/ui/login")
+    at_later(monkeypatch, RENEWED_US + 1_000_000)
+    answer = sent(client, "/ui/login", page, token=text)
+    assert len(answer.headers.get_list("set-cookie")) == 1
+    assert client.get("/ui/now").status_code == 200
+
+
+def test_two_deployments_of_one_host_do_not_log_each_other_out(tmp_path):
+    """Browsers send a cookie to all ports of a host."""
+    assert Sessions("one").cookie("session") != Sessions("another").cookie("session")
+    assert Sessions("one").cookie("session") == Sessions("one").cookie("session"), "its processes share it"
+
+
+def test_the_form_of_the_log_in_does_not_depend_on_a_session_that_comes_or_does_not(site, client):
+    text = token_of(site, "read")
+    made_without = client.get("/ui/login")
+    sent(client, "/ui/login", made_without, token=text)
+    assert sent(client, "/ui/login", made_without, token=text).status_code == 303, "the page was made for nobody"
+    made_with = client.get("/ui/login")
+    with site.client() as other:
+        fields = {"form_token": form_token(made_with, "/ui/login"), "token": text}
+        assert other.post("/ui/login", data=fields, headers=ORIGIN).status_code == 303
+        assert other.post("/ui/login", data=fields, headers={"Origin": "https://evil.example"}).status_code == 403
+        assert other.post("/ui/now:pause", data=fields | {"queue": "mail"}, headers=ORIGIN).status_code == 403
+
+
 def test_a_copy_of_a_cookie_is_worth_nothing_once_its_owner_has_logged_out(site, client):
     sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
     copied = dict(client.cookies)
@@ -346,6 +392,45 @@ def test_who_may_only_read_changes_nothing(site, client):
     assert "mail" not in site.connection.plan.state().queues
 
 
+_ANYTHING = {
+    "act": "cancel", "filter": "state:open", "preview": "1", "play": "1", "queue": "mail", "after": "2026-01-01T00:00:00Z",
+    "before": "2026-01-02T00:00:00Z", "code": "x", "name": "cust/9", "like": "x", "handler": "h", "form_token": "x",
+}  # fmt: skip
+
+
+def paths(*, acting):
+    screens = [one for module in SCREENS for one in module.ROUTES if one.acts == acting]
+    assert len(screens) > 15
+    return [re.sub(r"\{\w+\}", "x", one.path) for one in screens]
+
+
+def test_every_form_is_refused_without_the_token_of_a_page_and_from_other_sites(site, client):
+    for path in paths(acting=True):
+        assert client.post(path, data=_ANYTHING, headers=ORIGIN).status_code == 403, path
+        genuine = {"form_token": form_token(client.get("/ui/now"))}
+        assert (
+            client.post(path, data=_ANYTHING | genuine, headers={"Origin": "https://evil.example"}).status_code == 403
+        )
+        client.get(path, params=_ANYTHING | genuine)  # a link
+    plan = site.connection.plan
+    assert (site.connection.sent, site.connection.sender.records, plan.told, dict(plan.state().queues)) == (
+        [],
+        [],
+        [],
+        {},
+    )
+
+
+def test_no_look_changes_anything(site, client, monkeypatch):
+    asked = []
+    plan = site.connection.plan
+    monkeypatch.setattr(plan, "ask", lambda kind, **fields: asked.append(kind))
+    for path in paths(acting=False):
+        if path not in ("/ui/live", "/ui/now/live"):
+            client.get(path, params=_ANYTHING)
+    assert (site.connection.sent, site.connection.sender.records, plan.told, asked) == ([], [], [], [])
+
+
 # -- under the prefix of a proxy ------------------------------------------------------------------------------------------
 
 
@@ -358,6 +443,32 @@ def test_links_have_the_prefix_once(tmp_path, url):
             assert [link for link in links if not re.match(r"/sched/(?!.*//)", link)] == []
         assert client.get("/sched").headers["location"] == "/sched/ui/now"
         assert client.get("/sched/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("prefix", ["/ui", "/ui/spark", "/spark"])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_whatever_the_prefix_is_called_every_redirect_leads_to_a_page(tmp_path, prefix, is_left):
+    site = made(tmp_path, public_url=f"https://tasks.example{prefix}", allowed_hosts=["tasks.example"])
+
+    def inner(outer):
+        assert outer.startswith(f"{prefix}/ui/")
+        return outer if is_left else outer.removeprefix(prefix)
+
+    with site.client() as client:
+        page = client.get(inner(f"{prefix}/ui/now"))
+        fields = {"form_token": form_token(page), "queue": "mail"}
+        act = client.post(inner(f"{prefix}/ui/now:pause"), data=fields, headers=ORIGIN)
+        assert client.get(inner(act.headers["location"])).status_code == 200
+        assert client.get(inner(client.get("/").headers["location"])).status_code == 200
+        assert client.get(f"{prefix}/healthz").status_code == 200
+    text = token_of(site, "read")
+    with site.client() as client:
+        asked = client.get(inner(f"{prefix}/ui/now?x=1"))
+        login = client.get(inner(asked.headers["location"]))
+        (following,) = re.findall(r'name="next" value="([^"]+)"', login.text)
+        fields = {"form_token": form_token(login), "token": text, "next": following}
+        into = client.post(inner(f"{prefix}/ui/login"), data=fields, headers=ORIGIN)
+        assert into.headers["location"] == f"{prefix}/ui/now?x=1"
 
 
 def test_behind_tls_cookies_do_not_leave_it(tmp_path):
@@ -488,14 +599,15 @@ def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):
 # -- what a page that is open is told -------------------------------------------------------------------------------------
 
 
-def events_of(site, text, until, path="/ui/now/live"):
+def events_of(site, cookies, until, path="/ui/now/live"):
     """What a stream says, event by event, until something is said."""
     found = []
 
     async def read():
         app = guarded(site.app, site.settings)
         sent = asyncio.Event()
-        headers = [(b"host", b"127.0.0.1"), (b"cookie", f"{COOKIE}={text}".encode())]
+        shown = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        headers = [(b"host", b"127.0.0.1"), (b"cookie", shown.encode())]
 
         whole = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
@@ -506,7 +618,7 @@ def events_of(site, text, until, path="/ui/now/live"):
             return {"type": "http.disconnect"}
 
         async def send(message):
-            found.append(message.get("body", b"").decode())
+            found.append(str(message.get("headers", "")) + message.get("body", b"").decode())
             if until(found):
                 sent.set()
 
@@ -541,7 +653,7 @@ def test_now_sends_its_part_when_it_has_become_another(site):
             site.connection.plan.ask("put_queue", queues=[{"name": "added", "paused": True}])
         return parts == 2
 
-    text = events_of(site, "", enough)
+    text = events_of(site, {}, enough)
     first, second = (json.loads(one.partition("data: ")[2].partition("\n")[0]) for one in text.split("event: part")[1:])
     assert (">mail<" in first, "added" in first, "added" in second) == (True, False, True)
     assert "form_token" not in second, "what all are sent is of no session"
@@ -577,6 +689,56 @@ def test_one_that_took_long_to_make_keeps_nobody_waiting_for_long(monkeypatch):
 
 
 @pytest.mark.usefixtures("prompt")
+@pytest.mark.parametrize("path", ["/ui/now/live", "/ui/live"])
+@pytest.mark.parametrize("why", ["logged out", "silent"])
+def test_a_stream_ends_with_its_session(site, client, monkeypatch, path, why):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
+    ended = []
+
+    def enough(found):
+        text = "".join(found)
+        if ("event: part" in text or "event: overview" in text) and not ended:
+            ended.append(1)
+            if why == "silent":
+                at_later(monkeypatch, IDLE_US + 1_000_000)
+            else:
+                monkeypatch.setattr(
+                    Sessions, "holds", lambda self, session, now: False
+                )  # the log-out asks another loop
+        return "event: over" in text
+
+    assert "event: over" in events_of(site, dict(client.cookies), enough, path)
+
+
+def test_a_session_that_was_ended_holds_no_more_whatever_text_it_has():
+    sessions = Sessions("secret")
+    session = sessions.begun("a", 0)
+    sessions.end(session)
+    assert not sessions.holds(session._replace(seen_us=5), 6)
+    for number in range(MOST_ENDED):
+        sessions.end(Session(str(number), "a", 0, 0))
+    assert sessions.holds(session, 6), "memory is bounded"
+
+
+@pytest.mark.usefixtures("prompt")
+def test_the_head_of_a_stream_has_the_new_text_of_its_session_and_lasts_as_long(site, client, monkeypatch):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
+    at_later(monkeypatch, RENEWED_US + 1_000_000)
+    later = []
+
+    def enough(found):
+        text = "".join(found)
+        if "event: part" in text and not later:
+            later.append(1)
+            at_later(monkeypatch, IDLE_US + 1_000_000)
+            site.connection.plan.ask("put_queue", queues=[{"name": "added", "paused": True}])
+        return text.count("event: part") == 2
+
+    head = events_of(site, dict(client.cookies), enough).partition("event: ")[0]
+    assert (head.count("set-cookie"), "HttpOnly" in head) == (1, True)
+
+
+@pytest.mark.usefixtures("prompt")
 def test_a_stream_ends_with_its_token(site, client):
     token = token_of(site, "read")
     sent(client, "/ui/login", client.get("/ui/login"), token=token)
@@ -590,4 +752,4 @@ def test_a_stream_ends_with_its_token(site, client):
             site.connection.plan.ask("put_queue", queues=[{"name": "added", "paused": True}])
         return "event: over" in text
 
-    assert "event: over" in events_of(site, client.cookies[COOKIE], enough)
+    assert "event: over" in events_of(site, dict(client.cookies), enough)

@@ -23,16 +23,18 @@ def token_of(site: Site, *scopes: str) -> str:
     return token.text
 
 
-def form_token(page: httpx.Response) -> str:
-    """What the forms of a page carry."""
-    found = re.search(r'name="form_token" value="(\w+)"', page.text)
+def form_token(page: httpx.Response, path: str = "") -> str:
+    """What a form of a page carries: that of a path; or any, where buttons say where they lead."""
+    carried = r'name="form_token" value="(\w+)"'
+    own = re.search(rf'action="{re.escape(path)}">\s*<input type="hidden" {carried}', page.text)
+    found = own or re.search(carried, page.text)
     assert found is not None, page.text[:2000]
     return found[1]
 
 
 def sent(client: Client, path: str, page: httpx.Response, **fields: Any) -> httpx.Response:
     """Sends a form as a page of ours would."""
-    return client.post(path, data={"form_token": form_token(page)} | fields, headers=ORIGIN)
+    return client.post(path, data={"form_token": form_token(page, path)} | fields, headers=ORIGIN)
 
 
 def seen(page: httpx.Response) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scylla_spark.services.dashboard import lane, live, login, now, schedules, system, task, tasks, time_machine
@@ -48,13 +48,26 @@ class Dashboard:
         if scope["type"] != "http":
             await self._api(scope, receive, send)
             return
-        prefix = self._site.prefix
-        if prefix and (scope["path"] == prefix or scope["path"].startswith(f"{prefix}/")):
-            scope["path"] = scope["path"][len(prefix) :] or "/"
-        if scope["path"] in ("/", "/ui", "/ui/") or scope["path"].startswith("/ui/"):
+        scope["path"] = self._within(scope["path"])
+        if _is_ours(scope["path"]):
             await self._pages(scope, receive, _with_headers(send))
         else:
             await self._api(scope, receive, send)
+
+    def _within(self, path: str) -> str:
+        """A path as the dashboard calls it: without the prefix, unless a proxy has taken that off and a page of ours has such a name."""
+        prefix = self._site.prefix
+        if not prefix or not f"{path}/".startswith(f"{prefix}/") or (_is_ours(path) and self._has(path)):
+            return path
+        return path[len(prefix) :] or "/"
+
+    def _has(self, path: str) -> bool:
+        asked = {"type": "http", "method": "GET", "path": path}
+        return any(route.matches(asked)[0] is not Match.NONE for route in self._pages.routes)
+
+
+def _is_ours(path: str) -> bool:
+    return path in ("/", "/ui", "/ui/") or path.startswith("/ui/")
 
 
 def _pages(site: Site) -> Starlette:

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.sessions import Session, Sessions
 
-COOKIE: Final = "scylla_spark_session"
 FORM_TOKEN: Final = "form_token"
 MOST_FIELDS: Final = 200
 POLICY: Final = (
@@ -49,7 +48,7 @@ def check_form(request: Request, form: Mapping[str, str], session: Session | Non
     Args:
         request: that carries it.
         form: its fields.
-        session: of the browser.
+        session: that the form is of; None: it is anybody's.
         sessions: know which token its page had.
 
     Raises:

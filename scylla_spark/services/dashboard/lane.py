@@ -13,7 +13,7 @@ from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dashboard.expected_starts import Known, expected_starts
 from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.page_request import Page, acts, shows
+from scylla_spark.services.dashboard.page_request import Page, acts, shows, within
 from scylla_spark.services.dashboard.request_values import instant_given, unreadable
 from scylla_spark.services.dashboard.value_texts import filter_term, instant_of, segment
 
@@ -70,7 +70,7 @@ async def skip_head(page: Page) -> Response:
     name = page.form.get("name", "")
     told = await page.own.post(f"/v1/lanes/{segment(name)}:skip_head")
     done = "is cancelled" if told["answer"] == "cancelled" else "will be cancelled as soon as a dispatcher reads it"
-    return page.goes(page.site.url("/ui/lanes", name=name), f"The head {told['uniqueness_key']} {done}.")
+    return page.goes(within("/ui/lanes", name=name), f"The head {told['uniqueness_key']} {done}.")
 
 
 async def _known(page: Page, lane: dict[str, Any], term: str, ended: list[dict[str, Any]]) -> Known:

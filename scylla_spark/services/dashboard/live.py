@@ -29,7 +29,7 @@ class PassedOn(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Streams it."""
-        await self._page.own.pass_on(self._path, self._query, receive, send)
+        await self._page.own.pass_on(self._path, self._query, self, receive, send)
 
 
 async def follow(page: Page) -> Response:

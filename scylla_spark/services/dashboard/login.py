@@ -6,9 +6,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from scylla_spark.services.dashboard.guard import COOKIE
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
+from scylla_spark.services.dashboard.sessions import SESSION
 
 _FIRST: Final = "/ui/now"
 
@@ -18,7 +18,7 @@ async def ask(page: Page) -> Response:
 
     A link alone logs nobody in: another site, or a message, could lead somebody into a session that is not his own.
     """
-    return page.shown("login.html", place="", next=_place(page.asked("next")), code=page.asked("code"), why="")
+    return _shown(page, _place(page.asked("next")), code=page.asked("code"))
 
 
 async def enter(page: Page) -> Response:
@@ -28,8 +28,14 @@ async def enter(page: Page) -> Response:
     except ApiProblem as problem:
         if problem.status != 401:
             raise
-        following = _place(page.form.get("next", ""))
-        return page.shown("login.html", 401, place="", next=following, code="", why=problem.sentence)
+        return _shown(page, _place(page.form.get("next", "")), status=401, why=problem.sentence)
+
+
+def _shown(page: Page, following: str, *, status: int = 200, code: str = "", why: str = "") -> Response:
+    """The form; whoever sends it may have a session by then, or none any more."""
+    return page.shown(
+        "login.html", status, place="", next=following, code=code, why=why, anybodys=page.site.sessions.form_token(None)
+    )
 
 
 async def _token_id(page: Page) -> str:
@@ -59,14 +65,14 @@ async def leave(page: Page) -> Response:
     if page.session is not None:
         page.site.sessions.end(page.session)
     answer = page.goes("/ui/login", "You are logged out.")
-    answer.delete_cookie(COOKIE, path=page.site.prefix or "/")
+    page.take_cookie(answer, SESSION)
     return answer
 
 
 async def _begun(page: Page, token_id: str) -> Response:
     answer = page.goes(_place(page.form.get("next", "")))
     if token_id:
-        await OwnApi(page.site.api, page.request.scope, token_id=token_id).get("/v1/me")
+        await OwnApi(page.site.api, page.request.scope, vouch=lambda: token_id).get("/v1/me")
         if page.session is not None:
             page.site.sessions.end(page.session)
         page.remember(answer, page.site.sessions.begun(token_id, page.now))
@@ -79,4 +85,4 @@ def _place(text: str) -> str:
     return text if inside else _FIRST
 
 
-ROUTES: Final = (shows("/ui/login", ask), acts("/ui/login", enter), acts("/ui/logout", leave))
+ROUTES: Final = (shows("/ui/login", ask), acts("/ui/login", enter, is_anybodys=True), acts("/ui/logout", leave))

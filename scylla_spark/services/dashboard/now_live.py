@@ -83,7 +83,7 @@ class NowStream(Response):
                 message = dict(message) | await self._turned(message["body"])
             await send(message)
 
-        await self._own.pass_on("/v1/overview", {}, receive, passed_on)
+        await self._own.pass_on("/v1/overview", {}, self, receive, passed_on)
 
     async def _turned(self, event: bytes) -> dict[str, Any]:
         """What the browser is told where the API says that; what is neither overview nor news goes on as it is."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from pydantic_core import from_json
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 VOUCHED_TOKEN: Final = "scylla_spark.vouched_token"
-"""Key of a scope: id of the token in whose name the dashboard asks, for a browser whose session it has checked; no request can bring it."""
+"""Key of a scope: a `Voucher` of the dashboard, for a browser whose session it checks; no request can bring it."""
+Voucher = Callable[[], str]
+"""Gives the id of the token in whose name is asked, each time that somebody wants to know; empty: in nobody's, or not any more."""
 _JSON: Final = (b"content-type", b"application/json")
 _KEPT: Final = frozenset({b"last-event-id"})
 
@@ -43,14 +46,14 @@ class OwnApi:
         api: all of it, behind what lets only those in who may.
         scope: of the browser's request, whose address the audit trail is to name.
         token: that the browser has just shown, at its login; empty: none.
-        token_id: of the token that its session names; empty: it has none.
+        vouch: for the token that its session names, as long as that holds.
     """
 
-    def __init__(self, api: ASGIApp, scope: Scope, token: str = "", token_id: str = "") -> None:
+    def __init__(self, api: ASGIApp, scope: Scope, token: str = "", vouch: Voucher = str) -> None:
         self._api = api
         self._outer = scope
         self._token = token
-        self._token_id = token_id
+        self._vouch = vouch
 
     async def get(self, path: str, **query: Any) -> Any:
         """What an operation tells; arguments that are None or empty are left out.
@@ -95,18 +98,21 @@ class OwnApi:
         """
         return await self._call(method, path, query, b"" if body is None else json.dumps(body).encode())
 
-    async def pass_on(self, path: str, query: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    async def pass_on(
+        self, path: str, query: Mapping[str, Any], answer: Response, receive: Receive, send: Send
+    ) -> None:
         """Lets the browser read an event stream of the API as it comes.
 
         Args:
             path: of the operation, encoded.
             query: its parameters.
+            answer: that it stands for, whose cookies the browser is given with it.
             receive: of the browser's request.
             send: to the browser.
         """
         kept = [pair for pair in self._outer["headers"] if pair[0] in _KEPT]
         scope = self._scope("GET", path, query, [(b"accept", b"text/event-stream"), *kept])
-        await self._api(scope, receive, send)
+        await self._api(scope, receive, _with_cookies_of(answer, send))
 
     async def _call(self, method: str, path: str, query: Mapping[str, Any], body: bytes) -> Any:
         return _value((await self._asked(method, path, query, body)).text() or b"null")
@@ -127,7 +133,7 @@ class OwnApi:
         words = urlencode({name: _text(value) for name, value in query.items() if value not in (None, "")})
         return outer | {
             "method": method, "path": path, "raw_path": path.encode(), "root_path": "", "headers": [*given, *headers],
-            "query_string": words.encode(), VOUCHED_TOKEN: self._token_id,
+            "query_string": words.encode(), VOUCHED_TOKEN: self._vouch,
         }  # fmt: skip
 
 
@@ -166,6 +172,17 @@ def _value(text: bytes) -> Any:
         return from_json(text)
     except ValueError:  # a payload or a result stands some levels deeper in the answer than in its task
         return json.loads(text)
+
+
+def _with_cookies_of(answer: Response, send: Send) -> Send:
+    cookies = [pair for pair in answer.raw_headers if pair[0] == b"set-cookie"]
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = dict(message) | {"headers": [*message.get("headers", ()), *cookies]}
+        await send(message)
+
+    return sent
 
 
 def _problem(text: bytes) -> Mapping[str, Any]:

@@ -18,10 +18,10 @@ from starlette.types import ASGIApp
 from scylla_spark.clock import now_us
 from scylla_spark.services.dashboard import charts, value_texts
 from scylla_spark.services.dashboard.assets import Assets
-from scylla_spark.services.dashboard.guard import COOKIE, check_form, read_form
+from scylla_spark.services.dashboard.guard import check_form, read_form
 from scylla_spark.services.dashboard.now_live import Parts
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
-from scylla_spark.services.dashboard.sessions import RENEWED_US, Session, Sessions
+from scylla_spark.services.dashboard.sessions import RENEWED_US, SESSION, Session, Sessions
 from scylla_spark.visible import visible
 
 log = structlog.get_logger("dashboard")
@@ -30,8 +30,19 @@ NAVIGATION: Final = (
     ("now", "Now"), ("tasks", "Tasks"), ("lanes", "Lane"), ("schedules", "Schedules"), ("time", "Time machine"), ("system", "System"),
 )  # fmt: skip
 """The six screens: their path below `/ui/`, and their name."""
-_SAID: Final = "scylla_spark_said"
+_SAID: Final = "said"
 _MOST_SAID: Final = 500
+
+
+def within(path: str, **query: Any) -> str:
+    """A page of ours as the dashboard calls it: without the prefix; what is None or empty is left out of its query.
+
+    Args:
+        path: such as /ui/tasks, encoded.
+        **query: its parameters.
+    """
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return path + (f"?{urlencode(given)}" if given else "")
 
 
 @dataclass
@@ -72,14 +83,13 @@ class Site:
         }  # fmt: skip
 
     def url(self, path: str, **query: Any) -> str:
-        """A link to a page of ours, with the prefix; what is None or empty is left out of its query.
+        """A link to a page of ours, as browsers need it: with the prefix.
 
         Args:
             path: such as /ui/tasks, encoded.
             **query: its parameters.
         """
-        given = {name: value for name, value in query.items() if value not in (None, "")}
-        return f"{self.prefix}{path}" + (f"?{urlencode(given)}" if given else "")
+        return f"{self.prefix}{within(path, **query)}"
 
 
 class Page:
@@ -102,9 +112,14 @@ class Page:
         self.request = request
         self.site = site
         self.now = now_us()
-        self.session = site.sessions.read(request.cookies.get(COOKIE, ""), self.now)
-        self.own = OwnApi(site.api, request.scope, token_id=self.session.token_id if self.session is not None else "")
+        self.session = site.sessions.read(request.cookies.get(site.sessions.cookie(SESSION), ""), self.now)
+        self.own = OwnApi(site.api, request.scope, vouch=self._vouched)
         self.form: Mapping[str, str] = {}
+
+    def _vouched(self) -> str:
+        """The token in whose name this browser asks: while a page is made or a stream is read, its session may end."""
+        session = self.session
+        return session.token_id if session is not None and self.site.sessions.holds(session, now_us()) else ""
 
     @property
     def author(self) -> str:
@@ -134,58 +149,64 @@ class Page:
             status: of the answer.
             **values: what it shows.
         """
-        said = unquote(self.request.cookies.get(_SAID, ""))[:_MOST_SAID]
+        said = unquote(self.request.cookies.get(self.site.sessions.cookie(_SAID), ""))[:_MOST_SAID]
         text = self.site.templates.get_template(template).render(
             page=self, now=self.now, said=said, form_token=self.site.sessions.form_token(self.session),
             moment=lambda text: value_texts.moment_markup(text, self.now), **values,
         )  # fmt: skip
         answer = HTMLResponse(text, status)
         if said:
-            answer.delete_cookie(_SAID, path=self.site.prefix or "/")
+            self.take_cookie(answer, _SAID)
         return answer
 
     def goes(self, path: str, said: str = "") -> Response:
         """Sends the browser to another page, which says what was done.
 
         Args:
-            path: with its query, made by `site.url` or a plain path of ours.
+            path: of ours, without the prefix; `within` makes one with a query.
             said: a sentence.
         """
-        whole = path if self.site.prefix and path.startswith(f"{self.site.prefix}/") else f"{self.site.prefix}{path}"
-        answer = RedirectResponse(whole, 303)
+        answer = RedirectResponse(f"{self.site.prefix}{path}", 303)
         if said:
             self.set_cookie(answer, _SAID, quote(said[:_MOST_SAID]), seconds=60)
         return answer
 
     def set_cookie(self, answer: Response, name: str, value: str, seconds: int | None = None) -> None:
-        """Gives the browser a cookie that scripts do not see and other sites do not send.
+        """Gives the browser a cookie that scripts do not see, and that comes from other sites only with a link that is followed.
 
         Args:
             answer: that carries it.
-            name: of the cookie.
+            name: what it holds.
             value: of the cookie.
             seconds: how long it stays; None: until the browser is closed.
         """
         secure = self.site.public_url.startswith("https:") or self.request.url.scheme == "https"
         answer.set_cookie(
-            name, value, max_age=seconds, path=self.site.prefix or "/", secure=secure, httponly=True, samesite="strict"
-        )
+            self.site.sessions.cookie(name), value, max_age=seconds, path=self.site.prefix or "/", secure=secure, httponly=True,
+            samesite="lax",
+        )  # fmt: skip
+
+    def take_cookie(self, answer: Response, name: str) -> None:
+        """Takes away from the browser what `set_cookie` has given."""
+        answer.delete_cookie(self.site.sessions.cookie(name), path=self.site.prefix or "/")
 
     def remember(self, answer: Response, session: Session) -> None:
         """Lets the browser show a session from now on."""
-        self.set_cookie(answer, COOKIE, self.site.sessions.text(session, self.now))
+        self.set_cookie(answer, SESSION, self.site.sessions.text(session, self.now))
 
     def renew(self, answer: Response) -> None:
-        """Gives the browser a new text of its session where the one that it has shown is no longer new."""
-        old = self.session is not None and self.now - self.session.seen_us > RENEWED_US
-        if self.session is not None and old and COOKIE not in answer.headers.get("set-cookie", ""):
-            self.remember(answer, self.session)
+        """Gives the browser a new text of its session where the one that it has shown is no longer new, unless it has ended since."""
+        session = self.session
+        if session is None or self.now - session.seen_us <= RENEWED_US or not self._vouched():
+            return
+        self.remember(answer, session)
+        self.session = session._replace(seen_us=self.now)
 
     def refused(self, problem: ApiProblem) -> Response:
         """The page of what the API has refused; who must show a token is sent to the login."""
         if problem.status == 401:
             asked = self.request.url.path + (f"?{self.request.url.query}" if self.request.url.query else "")
-            return self.goes(self.site.url("/ui/login", next=asked if self.request.method == "GET" else None))
+            return self.goes(within("/ui/login", next=asked if self.request.method == "GET" else None))
         told = {"title": "It did not work", "detail": "", "hint": ""} | dict(problem.document)
         return self.shown("problem.html", problem.status, problem=told, place="")
 
@@ -200,11 +221,13 @@ class Screen(NamedTuple):
         path: with parameters as Starlette writes them.
         view: answers.
         acts: whether it takes forms, and changes something.
+        is_anybodys: whether these need no session; that which a browser has does not matter then.
     """
 
     path: str
     view: View
     acts: bool
+    is_anybodys: bool = False
 
     def route(self, site: Site) -> Route:
         """The route of a site."""
@@ -214,7 +237,7 @@ class Screen(NamedTuple):
             try:
                 if self.acts:
                     page.form = dict(request.query_params) | await read_form(request)
-                    check_form(request, page.form, page.session, site.sessions)
+                    check_form(request, page.form, None if self.is_anybodys else page.session, site.sessions)
                 answer = await self.view(page)
                 page.renew(answer)
                 return answer
@@ -233,6 +256,6 @@ def shows(path: str, view: View) -> Screen:
     return Screen(path, view, acts=False)
 
 
-def acts(path: str, view: View) -> Screen:
+def acts(path: str, view: View, *, is_anybodys: bool = False) -> Screen:
     """What takes a form; its fields stand in `page.form`, and its token was checked."""
-    return Screen(path, view, acts=True)
+    return Screen(path, view, acts=True, is_anybodys=is_anybodys)

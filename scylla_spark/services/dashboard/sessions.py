@@ -13,11 +13,14 @@ from typing import Final, NamedTuple
 
 from scylla_spark.signed_text import Signer
 
+SESSION: Final = "session"
+"""What the cookie of a session holds."""
 IDLE_US: Final = 12 * 3_600_000_000
 LONGEST_US: Final = 7 * 24 * 3_600_000_000
 RENEWED_US: Final = 900_000_000
 """A text that is so old is replaced by one of now, so that whoever goes on stays."""
 MOST_ENDED: Final = 10_000
+_NAME_DIGITS: Final = 8
 
 
 class Session(NamedTuple):
@@ -47,6 +50,15 @@ class Sessions:
         self._signer = Signer(secret, "sessions of the dashboard")
         self._forms = Signer(secret, "forms of the dashboard")
         self._ended: OrderedDict[str, None] = OrderedDict()
+        self._name = self._signer.digest("whose cookie it is")[:_NAME_DIGITS]
+
+    def cookie(self, of: str) -> str:
+        """The name of a cookie of this deployment: browsers send those of all ports of a host to each of them.
+
+        Args:
+            of: what it holds.
+        """
+        return f"scylla_spark_{of}_{self._name}"
 
     def begun(self, token_id: str, now: int) -> Session:
         """A new session.
@@ -72,8 +84,12 @@ class Sessions:
         if fields is None:
             return None
         session = Session(fields[0], fields[1], int(fields[2]), int(fields[3]))
+        return session if self.holds(session, now) else None
+
+    def holds(self, session: Session, now: int) -> bool:
+        """Whether a session goes on: nobody has logged out of it here, and neither its text nor itself is too old."""
         lasts = now - session.seen_us <= IDLE_US and now - session.begun_us <= LONGEST_US
-        return session if lasts and session.id not in self._ended else None
+        return lasts and session.id not in self._ended
 
     def end(self, session: Session) -> None:
         """Believes it no more, whoever has kept its text; other processes learn of that only when it is over by itself."""

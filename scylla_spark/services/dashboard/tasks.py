@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.page_request import Page, acts, shows
+from scylla_spark.services.dashboard.page_request import Page, acts, shows, within
 from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
 from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.value_texts import count_text, segment
@@ -95,7 +95,7 @@ async def act_on_chosen(page: Page) -> Response:
     count = f"{count_text(len(problems) - len(wrong))} of {count_text(len(problems))} chosen tasks"
     done = f"{_DONE[act]} {count}; the lists show it within seconds."
     why = f" Not the others: {wrong[0]}" if wrong else ""
-    place = page.site.url("/ui/tasks", filter=page.form.get("filter"), cursor=page.form.get("cursor"))
+    place = within("/ui/tasks", filter=page.form.get("filter"), cursor=page.form.get("cursor"))
     return page.goes(place, done + why)
 
 
@@ -132,7 +132,7 @@ async def act(page: Page) -> Response:
         return await _previewed(page, name, wanted, f"Type {counted['matched']} to confirm. Nothing was done yet.")
     done = await page.own.post(f"/v1/tasks:{name}", filter=wanted)
     said = f"{_ACTS[name][0]} was sent for {count_text(done['sent'])} tasks; the lists show it within seconds."
-    return page.goes(page.site.url("/ui/tasks", filter=wanted, undo=done["undo"]), said)
+    return page.goes(within("/ui/tasks", filter=wanted, undo=done["undo"]), said)
 
 
 async def _previewed(page: Page, act: str, wanted: str, why: str = "") -> Response:

@@ -18,7 +18,7 @@ from scylla_spark.services.dashboard.lateness_map import (
     hours_axis,
     strips,
 )
-from scylla_spark.services.dashboard.page_request import Page, acts, shows
+from scylla_spark.services.dashboard.page_request import Page, acts, shows, within
 from scylla_spark.services.dashboard.request_values import instant_given, number_given, unreadable
 from scylla_spark.services.dashboard.value_texts import filter_term, segment
 
@@ -124,7 +124,7 @@ async def apply(page: Page) -> Response:
     queue = page.form.get("queue", "")
     changes = {name: number_given(page.form.get(name, "")) for name in LIMITS}
     await page.own.send("PATCH", f"/v1/queues/{segment(queue)}", changes, author=page.author)
-    place = page.site.url("/ui/time/simulation", **_chosen(page, page.form).query())
+    place = within("/ui/time/simulation", **_chosen(page, page.form).query())
     return page.goes(place, f"The limits of the queue {queue} are in force within a second.")
 
 

@@ -125,7 +125,7 @@ class Access:
         Raises:
             Problem: nobody who may.
         """
-        token, vouched = shown_token(scope), scope.get(VOUCHED_TOKEN, "")
+        token, vouched = shown_token(scope), scope.get(VOUCHED_TOKEN, str)()
         try:
             stored = await self._view.now(token.id if token is not None else vouched)
         except SchedulerError as error:

@@ -9,6 +9,8 @@ import json
 import re
 import socket
 import tomllib
+from contextlib import ExitStack
+from itertools import pairwise
 
 import pytest
 
@@ -668,11 +670,38 @@ def test_what_is_told_alike_is_made_once_and_not_too_often(monkeypatch):
         now[0] += 10_000
         return f"<p>{len(made)}"
 
-    assert [parts.made((b"a", b"q"), make) for _ in range(50)] == ["<p>1"] * 50
-    assert parts.made((b"b", b"q"), make) is None, "a hundred times ten milliseconds have not passed"
-    now[0] += 1_000_000
-    assert parts.made((b"b", b"q"), make) == "<p>2"
+    with parts.watched(b"all"):
+        assert [parts.made(b"all", (b"a", b"q"), make) for _ in range(50)] == ["<p>1"] * 50
+        assert parts.made(b"all", (b"b", b"q"), make) is None, "a hundred times ten milliseconds have not passed"
+        now[0] += 1_000_000
+        assert parts.made(b"all", (b"b", b"q"), make) == "<p>2"
+        with parts.watched(b"also all"):
+            assert parts.made(b"also all", (b"b", b"q"), make) == "<p>2", "they are told the same"
     assert len(made) == 2
+
+
+def test_everybody_who_may_see_something_else_is_brought_his_part_whoever_asks_first(monkeypatch):
+    parts, made, now = Parts(), [], [1_000_000]
+    monkeypatch.setattr(now_live, "boot_us", lambda: now[0])
+    teams = [b"%d" % number for number in range(12)]
+
+    def make(team):
+        made.append((team, now[0]))
+        now[0] += 10_000
+        return "<p>"
+
+    with ExitStack() as open_pages:
+        for team in teams:
+            open_pages.enter_context(parts.watched(team))
+        for beat in range(40):  # all are told something new, always in the same order
+            now[0] = beat * 5_000_000 + 1_000_000
+            for team in teams:
+                parts.made(team, (b"%d" % beat, team), lambda team=team: make(team))
+    for team in teams:
+        times = [at for one, at in made if one == team]
+        assert len(times) >= 12, "a twelfth of what there is, every 12 s, at their next news"
+        assert max(later - earlier for earlier, later in pairwise(times)) <= 16_000_000
+    assert len(made) * 10_000 <= 40 * 5_000_000 // 100 + 12 * 10_000, "a hundredth of a core, and the first of each"
 
 
 def test_one_that_took_long_to_make_keeps_nobody_waiting_for_long(monkeypatch):
@@ -683,9 +712,10 @@ def test_one_that_took_long_to_make_keeps_nobody_waiting_for_long(monkeypatch):
         now[0] += 900_000
         return "<p>"
 
-    parts.made((b"a", b"q"), make)
-    now[0] += 5_000_000
-    assert parts.made((b"b", b"q"), make) == "<p>"
+    with parts.watched(b"all"):
+        parts.made(b"all", (b"a", b"q"), make)
+        now[0] += 5_000_000
+        assert parts.made(b"all", (b"b", b"q"), make) == "<p>"
 
 
 @pytest.mark.usefixtures("prompt")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -13,44 +14,72 @@ from starlette.types import Message, Receive, Scope, Send
 from scylla_spark.clock import boot_us
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
 
-_MOST_KEPT: Final = 32
-_PRICE: Final = (
-    100  # between two that are made, so many times as long as one took: all of them together cost a hundredth of a core
-)
-_MOST_US: Final = (
-    5_000_000  # … but a first one, which compiles its template on a busy machine, keeps nobody waiting for a minute
-)
+_PRICE: Final = 100
+"""Between two that are made, so many times as long as one took: all of them together cost a hundredth of a core …"""
+_MOST_US: Final = 5_000_000
+"""… but one that took long on a busy machine keeps nobody waiting for a minute."""
 _DATA: Final = b"\ndata: "
 _STILL: Final = b": still here\n\n"
 _REFUSED: Final = (401, 403)
 
 
+@dataclass
+class _Viewers:
+    """Those who may see the same.
+
+    Attributes:
+        count: of their streams.
+        told: what their newest text follows from.
+        text: the newest.
+        made_us: when it was, by the clock of the machine's start.
+        rest_us: how long to wait then, were there no others.
+    """
+
+    count: int = 0
+    told: tuple[bytes, bytes] | None = None
+    text: str = ""
+    made_us: int = 0
+    rest_us: int = 0
+
+
 class Parts:
-    """Texts that follow from what the API told; its user is one event loop."""
+    """Texts that follow from what the API told; its user is one event loop.
+
+    What may be spent on them is divided among those who may see different things, so that each is brought something, whoever asks first.
+    """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[bytes, bytes], str] = OrderedDict()
-        self._until = 0
+        self._viewers: dict[bytes, _Viewers] = {}
 
-    def made(self, told: tuple[bytes, bytes], make: Callable[[], str]) -> str | None:
+    @contextmanager
+    def watched(self, rights: bytes) -> Iterator[None]:
+        """As long as somebody with these rights looks, a share is his."""
+        mine = self._viewers.setdefault(rights, _Viewers())
+        mine.count += 1
+        try:
+            yield
+        finally:
+            mine.count -= 1
+            if not mine.count:
+                del self._viewers[rights]
+
+    def made(self, rights: bytes, told: tuple[bytes, bytes], make: Callable[[], str]) -> str | None:
         """The text of what was told; None: it is not made yet, and it is too early to make another.
 
         Args:
+            rights: of who was told it, and looks.
             told: what it follows from, and nothing else.
             make: makes it.
         """
-        begun = boot_us()
-        text = self._kept.pop(told, None)
-        if text is None:
-            if begun < self._until:
-                return None
-            text = make()
-            ended = boot_us()
-            self._until = ended + min(_PRICE * (ended - begun), _MOST_US)
-        self._kept[told] = text
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-        return text
+        known = next((one.text for one in self._viewers.values() if one.told == told), None)
+        if known is not None:
+            return known
+        mine, begun = self._viewers[rights], boot_us()
+        if begun < mine.made_us + mine.rest_us * len(self._viewers):
+            return None
+        mine.told, mine.text, mine.made_us = told, make(), boot_us()
+        mine.rest_us = min(_PRICE * (mine.made_us - begun), _MOST_US)
+        return mine.text
 
 
 class NowStream(Response):
@@ -61,13 +90,17 @@ class NowStream(Response):
     Args:
         own: the API, in the name of one browser.
         parts: of all browsers.
+        rights: of this one, as the API says them.
         make: the markup, of the overview and of the queues.
     """
 
-    def __init__(self, own: OwnApi, parts: Parts, make: Callable[[dict[str, Any], list[dict[str, Any]]], str]) -> None:
+    def __init__(
+        self, own: OwnApi, parts: Parts, rights: bytes, make: Callable[[dict[str, Any], list[dict[str, Any]]], str]
+    ) -> None:
         super().__init__()
         self._own = own
         self._parts = parts
+        self._rights = rights
         self._make = make
         self._newest = b""
         self._shown = ""
@@ -83,7 +116,8 @@ class NowStream(Response):
                 message = dict(message) | await self._turned(message["body"])
             await send(message)
 
-        await self._own.pass_on("/v1/overview", {}, self, receive, passed_on)
+        with self._parts.watched(self._rights):
+            await self._own.pass_on("/v1/overview", {}, self, receive, passed_on)
 
     async def _turned(self, event: bytes) -> dict[str, Any]:
         """What the browser is told where the API says that; what is neither overview nor news goes on as it is."""
@@ -106,4 +140,6 @@ class NowStream(Response):
     async def _text(self) -> str | None:
         queues = await self._own.read("/v1/queues")
         told = (self._newest.partition(b",")[2], queues)  # without the moment at which the overview was made
-        return self._parts.made(told, lambda: self._make(json.loads(self._newest), json.loads(queues)["queues"]))
+        return self._parts.made(
+            self._rights, told, lambda: self._make(json.loads(self._newest), json.loads(queues)["queues"])
+        )

@@ -718,6 +718,12 @@ def test_one_that_took_long_to_make_keeps_nobody_waiting_for_long(monkeypatch):
         assert parts.made(b"all", (b"b", b"q"), make) == "<p>"
 
 
+@pytest.mark.parametrize("path", ["/ui/now/live", "/ui/live"])
+def test_a_stream_is_refused_where_there_is_no_session(site, client, path):
+    token_of(site, "read")
+    assert client.get(path).status_code == 401
+
+
 @pytest.mark.usefixtures("prompt")
 @pytest.mark.parametrize("path", ["/ui/now/live", "/ui/live"])
 @pytest.mark.parametrize("why", ["logged out", "silent"])

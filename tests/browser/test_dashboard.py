@@ -158,8 +158,15 @@ def test_all_of_a_filter_is_cancelled_after_a_look(visit, site):
     assert len(site.connection.sender.records) == 2
 
 
+def known_token(site):
+    """A token that may read, once the site knows that one is needed."""
+    text = token_of(site, "read")
+    eventually(lambda: httpx.get(f"{site.address}/v1/me").status_code == 401, 10, "the token is known")
+    return text
+
+
 def test_the_log_in_leads_on(browser, site):
-    token = token_of(site, "read")
+    token = known_token(site)
     with Visit.begun(browser, site.address) as visit:
         visit.open("/ui/tasks?filter=state:failed")
         visit.page.fill("#token", token)
@@ -287,3 +294,107 @@ def test_all_rows_of_a_page_are_chosen_at_once(visit, site):
     assert page.locator("tbody input:checked").count() == 4
     page.uncheck("[aria-label='Choose invoice-17']")
     assert page.evaluate("document.querySelector('[data-choose-all]').indeterminate")
+
+
+# -- streams of an open page ----------------------------------------------------------------------------------------------
+
+_REMEMBER_STREAMS = """
+window.streams = [];
+window.EventSource = class extends EventSource { constructor(address) { super(address); streams.push(this); } };
+Object.defineProperty(document, "hidden", {get: () => !!window.isHidden});
+"""
+_HIDE = "is => { window.isHidden = is; document.dispatchEvent(new Event('visibilitychange')); }"
+
+
+def test_a_page_whose_stream_was_refused_comes_back_by_itself(visit, site):
+    visit.expected = ("status of 503",)
+    visit.open("/ui/tasks?filter=lane:late")
+    visit.page.wait_for_selector(".pulse.is-live")
+    visit.page.route("**/ui/live", lambda route: route.fulfill(status=503, body="busy"))
+    visit.page.evaluate("live.stop(); live.start()")
+    visit.page.wait_for_selector(".pulse.is-away")
+    visit.page.wait_for_timeout(3_000)
+    enqueue_late(site, 1)
+    visit.page.unroute("**/ui/live")
+    visit.page.wait_for_selector(".pulse.is-live", timeout=30_000)
+    visit.page.wait_for_selector("#live >> text=late-1", timeout=30_000)
+    assert visit.faults == []
+
+
+def test_a_page_that_is_not_told_how_it_stands_keeps_what_it_shows(visit):
+    visit.expected = ("status of 503",)
+    visit.open("/ui/tasks?filter=lane:cust-9")
+    visit.page.wait_for_selector(".pulse.is-live")
+    visit.page.route(
+        "**/ui/tasks?*", lambda route: route.fulfill(status=503, content_type="application/json", body="{}")
+    )
+    assert visit.page.evaluate("live.refresh()") is False
+    assert "invoice-17" in visit.page.inner_text("#live")
+    visit.page.unroute("**/ui/tasks?*")
+    assert visit.page.evaluate("live.refresh()") is True
+    visit.page.wait_for_selector(".pulse.is-live")
+
+
+@pytest.mark.parametrize("path", ["/ui/now", "/ui/tasks?filter=state:failed"])
+def test_an_open_page_goes_to_the_login_once_its_session_is_over(browser, site, path):
+    token = known_token(site)
+    with Visit.begun(browser, site.address) as visit:
+        visit.open(path)
+        visit.page.fill("#token", token)
+        visit.page.click("button:text-is('Log in')")
+        visit.page.wait_for_selector(".pulse.is-live")
+        other = visit.page.context.new_page()
+        other.goto(f"{site.address}/ui/system")
+        other.click("text=Log out")
+        other.wait_for_url("**/ui/login")
+        visit.page.wait_for_url("**/ui/login?next=*", timeout=30_000)
+
+
+@pytest.mark.parametrize("name", ["ready"])
+def test_a_page_that_is_hidden_keeps_no_connection(browser, site, name):
+    with Visit.begun(browser, site.address) as visit:
+        visit.page.add_init_script(_REMEMBER_STREAMS)
+        visit.open(f"/ui/tasks/{id_of(site.keys[name])}")
+        visit.page.wait_for_function("streams.length >= 2")
+        visit.page.evaluate(_HIDE, True)
+        assert visit.page.evaluate("streams.map((one) => one.readyState)") == [2] * len(
+            visit.page.evaluate("streams.map(String)")
+        )
+        begun = visit.page.evaluate("streams.length")
+        visit.page.wait_for_timeout(5_000)
+        assert visit.page.evaluate("streams.length") == begun
+        visit.page.evaluate(_HIDE, False)
+        visit.page.wait_for_function(f"streams.length >= {begun + 2}")
+        visit.page.wait_for_selector(".pulse.is-live")
+
+
+def test_a_page_that_stays_open_asks_now_and_then_so_that_its_session_is_kept(visit):
+    visit.page.clock.install()
+    visit.open("/ui/now")
+    visit.page.wait_for_selector(".pulse.is-live")
+    with visit.page.expect_request("**/ui/now/live"):
+        visit.page.clock.fast_forward("01:00:01")
+    visit.page.wait_for_selector(".pulse.is-live")
+    assert visit.faults == []
+
+
+def test_a_link_from_another_site_leads_in_who_is_logged_in(browser, site):
+    token = known_token(site)
+    with Visit.begun(browser, site.address) as visit:
+        visit.open("/ui/login")
+        visit.page.fill("#token", token)
+        visit.page.click("button:text-is('Log in')")
+        visit.page.wait_for_url("**/ui/now")
+        link = f'<a href="{site.address}/ui/tasks?filter=state:failed">look</a>'
+        visit.page.route("http://elsewhere.example/", lambda route: route.fulfill(content_type="text/html", body=link))
+        visit.page.goto("http://elsewhere.example/")
+        visit.page.click("a")
+        visit.page.wait_for_url("**/ui/tasks?filter=state:failed")
+        assert "invoice-18" in visit.page.inner_text("#live")
+        visit.page.context.clear_cookies()
+        visit.page.goto("http://elsewhere.example/")
+        visit.page.click("a")
+        visit.page.fill("#token", token)
+        visit.page.click("button:text-is('Log in')")
+        visit.page.wait_for_url("**/ui/tasks?filter=state:failed")
+        assert "invoice-18" in visit.page.inner_text("#live")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -24,14 +23,12 @@ async def look(page: Page) -> Response:
 
 async def follow(page: Page) -> Response:
     """The part of it that changes, whenever it has become another."""
-    me = await page.own.get("/v1/me")
-    rights = json.dumps([me["scopes"], me["namespaces"]]).encode()
     template = page.site.templates.get_template("_now.html")  # compiled before anybody measures what a part costs
 
     def make(overview: dict[str, Any], defined: list[dict[str, Any]]) -> str:
         return template.render(_shown(overview, defined))
 
-    return NowStream(page.own, page.site.now_parts, rights, make)
+    return NowStream(page.own, page.site.now_parts, make)
 
 
 async def pause(page: Page) -> Response:

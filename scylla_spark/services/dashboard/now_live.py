@@ -90,17 +90,14 @@ class NowStream(Response):
     Args:
         own: the API, in the name of one browser.
         parts: of all browsers.
-        rights: of this one, as the API says them.
         make: the markup, of the overview and of the queues.
     """
 
-    def __init__(
-        self, own: OwnApi, parts: Parts, rights: bytes, make: Callable[[dict[str, Any], list[dict[str, Any]]], str]
-    ) -> None:
+    def __init__(self, own: OwnApi, parts: Parts, make: Callable[[dict[str, Any], list[dict[str, Any]]], str]) -> None:
         super().__init__()
         self._own = own
         self._parts = parts
-        self._rights = rights
+        self._rights = b""
         self._make = make
         self._newest = b""
         self._shown = ""
@@ -116,8 +113,17 @@ class NowStream(Response):
                 message = dict(message) | await self._turned(message["body"])
             await send(message)
 
+        self._rights = await self._read_rights()
         with self._parts.watched(self._rights):
             await self._own.pass_on("/v1/overview", {}, self, receive, passed_on)
+
+    async def _read_rights(self) -> bytes:
+        """What this browser may see; empty where the API does not say it, as it will not tell anything else either."""
+        try:
+            me = await self._own.get("/v1/me")
+        except ApiProblem:
+            return b""
+        return json.dumps([me["scopes"], me["namespaces"]]).encode()
 
     async def _turned(self, event: bytes) -> dict[str, Any]:
         """What the browser is told where the API says that; what is neither overview nor news goes on as it is."""

@@ -257,5 +257,11 @@ def shows(path: str, view: View) -> Screen:
 
 
 def acts(path: str, view: View, *, is_anybodys: bool = False) -> Screen:
-    """What takes a form; its fields stand in `page.form`, and its token was checked."""
+    """What takes a form; its fields stand in `page.form`, and its token was checked.
+
+    Args:
+        path: with parameters as Starlette writes them.
+        view: does it.
+        is_anybodys: whether it needs no session.
+    """
     return Screen(path, view, acts=True, is_anybodys=is_anybodys)

@@ -19,36 +19,91 @@ if (themeSwitch) {
   });
 }
 
-// ---- live: one connection says that something has happened, then the part #live is asked for anew; of Now it brings the part itself ----
+// ---- streams of events: a page has them while somebody sees it, as browsers keep six connections for all pages of an address ----
 
 const LEAST_MS = 2000;
+const MOST_MS = 60_000;
+const REOPENED_MS = 3_600_000; // a new stream brings a new text of the session, which is over after twelve hours
+
+// The page as it is now; where it is the login's, the session is over, and the browser goes there.
+async function asked(method) {
+  const answer = await fetch(location.href, { method });
+  if (answer.redirected) location.reload();
+  if (answer.redirected || answer.status === 429 || answer.status >= 500) throw new Error(`it is not told: ${answer.status}`);
+  return answer;
+}
+
+class Stream {
+  // After a broken connection browsers come back by themselves, after a refusal never: then the page is asked for, which says why.
+  constructor(address, ask, events) {
+    Object.assign(this, { address, ask, events, source: null, timer: 0, wait: LEAST_MS, last: "", ended: false });
+  }
+  open() {
+    if (this.source || this.timer || this.ended || document.hidden) return;
+    const source = new EventSource(this.last ? `${this.address}?cursor=${encodeURIComponent(this.last)}` : this.address);
+    this.source = source;
+    this.timer = setTimeout(() => { this.close(); this.open(); }, REOPENED_MS);
+    for (const [name, hear] of Object.entries(this.events)) {
+      source.addEventListener(name, (event) => { this.last = event.lastEventId || this.last; hear(event); });
+    }
+    source.addEventListener("open", () => { this.wait = LEAST_MS; });
+    source.addEventListener("over", () => this.refused());
+    source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) this.refused(); });
+  }
+  close() {
+    this.source?.close();
+    this.source = null;
+    clearTimeout(this.timer);
+    this.timer = 0;
+  }
+  end() { this.ended = true; this.close(); }
+  refused() {
+    this.close();
+    const timer = setTimeout(async () => {
+      const isAnswered = await this.ask();
+      if (this.timer !== timer) return; // it was closed meanwhile, or opened again
+      this.timer = 0;
+      if (isAnswered) { this.open(); } else { this.refused(); }
+    }, this.wait * (1 + Math.random()));
+    this.timer = timer;
+    this.wait = Math.min(2 * this.wait, MOST_MS);
+  }
+}
+
+// ---- live: one stream says that something has happened, then the part #live is asked for anew; of Now it brings the part itself ----
+
 const live = {
-  source: null, paused: sessionStorage.getItem("paused") === "1", asking: false, due: false, last: 0, timer: 0,
+  stream: null, paused: sessionStorage.getItem("paused") === "1", asking: false, due: false, first: true, last: 0, timer: 0,
 
   say(text, kind) {
     const place = document.querySelector("[data-pulse]");
     if (place && place.textContent !== text) { place.textContent = text; place.className = `pulse ${kind}`; }
   },
+  begin() {
+    const address = document.getElementById("live")?.dataset.live;
+    if (!address) return;
+    this.stream = new Stream(address, () => this.refresh(), {
+      open: () => this.say("live", "is-live"),
+      error: () => this.say("connecting", "is-away"),
+      over: () => this.say("connecting", "is-away"),
+      overview: () => { if (!this.first) this.changed(); this.first = false; },
+      part: (event) => this.put({ text: JSON.parse(event.data), swap: "innerMorph" }),
+    });
+    this.start();
+  },
   start() {
-    const part = document.getElementById("live");
-    if (!part || !part.dataset.live || this.source || this.paused || document.hidden) return;
-    this.source = new EventSource(part.dataset.live);
-    this.source.addEventListener("open", () => this.say("live", "is-live"));
-    this.source.addEventListener("error", () => this.say("connecting", "is-away"));
-    let first = true; // what the page shows already
-    this.source.addEventListener("overview", () => { if (!first) this.changed(); first = false; });
-    this.source.addEventListener("part", (event) => this.put(JSON.parse(event.data)));
-    this.source.addEventListener("over", () => location.reload()); // the session is: the login asks for another
+    if (!this.stream || this.paused) return;
+    this.first = true; // what the page shows already
+    this.stream.open();
   },
   stop() {
-    if (this.source) this.source.close();
-    this.source = null;
+    this.stream?.close();
     clearTimeout(this.timer);
     this.timer = 0;
   },
-  put(text) {
+  async put(what) {
     const part = document.getElementById("live");
-    htmx.swap({ text, sourceElement: part, target: part, swap: "innerMorph" });
+    await htmx.swap({ sourceElement: part, target: part, ...what });
   },
   changed() {
     if (this.paused || document.hidden || this.asking || this.timer || chosen()) { this.due = true; return; }
@@ -56,18 +111,24 @@ const live = {
     const rest = Math.max(0, this.last + every - performance.now());
     this.timer = setTimeout(() => { this.timer = 0; this.refresh(); }, rest);
   },
+  // Whether the page could be asked for.
   async refresh() {
-    if (this.paused || this.asking) return;
+    if (!this.stream || this.paused || this.asking) return true;
     this.asking = true;
     this.due = false;
     const began = performance.now();
-    try {
-      await htmx.ajax("GET", location.href, { target: "#live", select: "#live", swap: "outerMorph" });
-    } catch { this.say("connecting", "is-away"); }
+    const isAnswered = await this.bring().then(() => true, () => false);
+    if (!isAnswered) this.say("connecting", "is-away");
+    else if (this.stream.source?.readyState === EventSource.OPEN && !this.paused) this.say("live", "is-live");
     // a server that is slow is asked less often
     this.last = performance.now() + 4 * (performance.now() - began);
     this.asking = false;
     if (this.due) this.changed();
+    return isAnswered;
+  },
+  async bring() {
+    const text = await (await asked("GET")).text();
+    if (!this.paused) await this.put({ text, select: "#live", swap: "outerMorph" });
   },
   setPaused(paused) {
     this.paused = paused;
@@ -86,15 +147,8 @@ const live = {
 };
 
 document.querySelector("[data-pause]")?.addEventListener("click", () => live.setPaused(!live.paused));
-// a page that nobody sees needs no connection; one that was paused stays as it is when it is seen again
-document.addEventListener("visibilitychange", () => {
-  if (live.paused) return;
-  if (document.hidden) { live.stop(); } else { live.start(); live.refresh(); }
-});
-addEventListener("pagehide", () => live.stop());
-addEventListener("pageshow", (event) => { if (event.persisted) live.start(); });
 live.show();
-live.start();
+live.begin();
 
 // ---- rows that are chosen: while there are some, nothing moves below the hand ----
 
@@ -149,10 +203,10 @@ for (const button of document.querySelectorAll("[data-copy]")) button.hidden = f
 // ---- lines of a task as they come ----
 
 const lines = document.querySelector("[data-lines]");
+let lineStream = null;
 if (lines) {
   const known = new Set([...lines.children].map((item) => item.dataset.place));
-  const source = new EventSource(lines.dataset.lines);
-  source.addEventListener("line", (event) => {
+  const come = (event) => {
     const line = JSON.parse(event.data);
     const place = `${line.attempt}.${line.seq}`;
     if (known.has(place)) return;
@@ -170,7 +224,16 @@ if (lines) {
     lines.append(item);
     while (lines.children.length > 2000) lines.firstElementChild.remove();
     if (follows) lines.scrollTop = lines.scrollHeight;
-  });
-  source.addEventListener("end", () => source.close());
-  addEventListener("pagehide", () => source.close());
+  };
+  const isAnswered = () => asked("HEAD").then(() => true, () => false);
+  lineStream = new Stream(lines.dataset.lines, isAnswered, { line: come, end: () => lineStream.end() });
+  lineStream.open();
 }
+
+// ---- a page that nobody sees needs no connection; one that was paused stays as it is when it is seen again ----
+
+const rest = () => { live.stop(); lineStream?.close(); };
+const wake = () => { lineStream?.open(); live.start(); live.refresh(); };
+document.addEventListener("visibilitychange", () => { if (document.hidden) { rest(); } else { wake(); } });
+addEventListener("pagehide", rest);
+addEventListener("pageshow", (event) => { if (event.persisted) wake(); });

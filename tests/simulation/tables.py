@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.attempt_note import WorkNote
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NEAR_US = 2 * HOUR_US
 CLOSE_AFTER_US = 2 * HOUR_US
 RETENTION_US = 30 * HOUR_US
+HOURS_BEHIND = 3
 DEPTH = 3  # rows of a lane that a scan loads
 BUDGET = 2  # rows of a scan of all that is open
 FEW = 5  # rows up to which a partition is read without Spark
@@ -52,6 +53,7 @@ class ModelTables:
         self.progress = Progress(self)  # type: ignore[arg-type] - it only writes marks
         self._older: list[tuple[int, set[TaskKey]]] = [(0, set()) for _ in range(partitions)]
         self._busy: set[str] = set()
+        self._rounds = 0  # of maintenance
         self.progress.begin({}, partitions, self._target())
 
     def write_marks(self, marks: Mapping[tuple[str, int], Mark]) -> None:
@@ -140,15 +142,18 @@ class ModelTables:
         return lambda: self.progress.folded(until)
 
     def _maintain(self) -> Callable[[], None] | None:
-        closed: dict[int, tuple[int, Iterable[int]]] = {}
-        upto = min(self.world.now - CLOSE_AFTER_US, self.progress.folded_until_us) // HOUR_US
-        for number, mark in self.progress.tasks().items():
+        self._rounds += 1
+        # an ingest that was started anew goes by an earlier time, until the broker has shown what time it is
+        now = self.world.now - (HOURS_BEHIND * HOUR_US if self._rounds % 5 == 0 else 0)
+        still: dict[int, list[int]] = {}
+        upto = min(now - CLOSE_AFTER_US, self.progress.folded_until_us) // HOUR_US
+        for number in self.progress.tasks():
             open_hours = {key.hour for key in self.tasks[number] if key not in self.completed[number]}
-            closed[number] = max(upto, mark.closed_hour), [hour for hour in open_hours if hour < upto]
-            gone = (self.world.now - RETENTION_US) // HOUR_US
+            still[number] = [hour for hour in open_hours if hour < upto]
+            gone = (now - RETENTION_US) // HOUR_US
             for key in [k for k in self.tasks[number] if k.hour < gone and k.hour not in open_hours]:
                 del self.tasks[number][key]  # of hours that were closed; completions go later
-        return lambda: self.progress.closed(closed)
+        return lambda: self.progress.closed(upto, still)
 
     # -- what is read ---------------------------------------------------------------------------------------------------
 

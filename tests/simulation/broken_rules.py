@@ -350,15 +350,15 @@ def _whatever_stood_before(closed: Callable[..., None]) -> Callable[..., None]:
     return patched
 
 
-def _by_number_only(self: Entry, told: Known, told_at: int) -> bool:
+def _by_number_only(self: Entry, told: Known) -> bool:
     if told.attempt <= self.attempt:
         return False
-    self.attempt, self.used, self.work, self.error, self.told_at = (
+    self.attempt, self.used, self.work, self.error, self.place = (
         told.attempt,
         told.used,
         told.work,
         told.error,
-        told_at,
+        told.place,
     )
     self.next_us = max(told.next_us, self.key.time_us)
     return True

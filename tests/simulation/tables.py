@@ -31,7 +31,12 @@ HOURS_BEHIND = 3
 DEPTH = 3  # rows of a lane that a scan loads
 BUDGET = 2  # rows of a scan of all that is open
 FEW = 5  # rows up to which a partition is read without Spark
-Attempt = tuple[int, bool, int, int, WorkNote | None]  # number, whether it ended, used, next start, who had it
+Attempt = tuple[
+    int, bool, int, int, WorkNote | None, int
+]  # number, whether it ended, used, next start, who had it, its offset
+
+
+NO_ATTEMPT: Attempt = (0, False, 0, 0, None, -1)
 
 
 class ModelTables:
@@ -106,22 +111,24 @@ class ModelTables:
             log.resigned = mark.resigned
             end = self.world.rng.randint(mark.outcomes_offset, len(self.world.outcomes[number]))
             self._older[number] = mark.outcomes_offset, set(self.completed[number])
-            for record in self.world.outcomes[number][mark.outcomes_offset : end]:
+            for offset, record in enumerate(
+                self.world.outcomes[number][mark.outcomes_offset : end], mark.outcomes_offset
+            ):
                 if log.admit(record) or self.world.broken("ingest_ignores_fences"):
                     for fact in record.facts:
-                        self._keep(number, fact)
+                        self._keep(number, fact, offset)
             if end > mark.outcomes_offset:
                 fence = Mark().fence if self.world.broken("bare_positions") else log.fence
                 ends[number] = Mark(0, end, fence, log.resigned)
         return (lambda: self.progress.outcomes_written(ends)) if ends else None
 
-    def _keep(self, number: int, fact: object) -> None:
+    def _keep(self, number: int, fact: object, offset: int) -> None:
         if fact.terminal:
             self.completed[number].add(fact.key)
             if fact.outcome == DUPLICATE:
                 self.refused[number].append(fact.key)
         elif fact.outcome == STARTED or fact.next_us is not None:
-            row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0, fact.work)
+            row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0, fact.work, offset)
             known = self.attempts[number].get(fact.key, row)
             self.attempts[number][fact.key] = row if row[:4] >= known[:4] else known  # the last word counts
 
@@ -166,8 +173,8 @@ class ModelTables:
         found = {}
         for key in keys:
             number = self.world.place(key)
-            attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
-            found[key] = Known(key in self.completed[number], attempt, used, next_us, work)
+            attempt, _, used, next_us, work, place = self.attempts[number].get(key, NO_ATTEMPT)
+            found[key] = Known(key in self.completed[number], attempt, used, next_us, work, place=place)
         return found
 
     def partition(self, number: int, mark: Mark, until_us: int, bound: object) -> list[ScanRow] | None:
@@ -280,14 +287,14 @@ class ModelTables:
         if data is None:
             assert folded.cancel is not None
             data = Command(self.world.rng.choice([CANCEL, ENQUEUE]), key, folded.cancel.offset)
-        attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
+        attempt, _, used, next_us, work, place = self.attempts[number].get(key, NO_ATTEMPT)
         first = folded.data if self.world.broken("forgets_the_first") else folded.first
         unique = first is not None and first.unique
         if data.unique != unique:
             data = data._replace(unique=unique)
         return ScanRow(
             data, folded.cancel is not None, attempt, used, next_us, work,
-            first=first.offset if first is not None else -1,
+            first=first.offset if first is not None else -1, place=place,
         )  # fmt: skip
 
 

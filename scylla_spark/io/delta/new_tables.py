@@ -70,7 +70,7 @@ def ensure_tables(settings: Settings, topic_ids: dict[str, str], *, now: int) ->
 
 
 def _refuse_loss(readers: TableReader, stored: dict[str, Any]) -> None:
-    """Once a deployment is stored, all tables of its version were there: an empty one in place of one that was lost would forget what ran."""
+    """Once a deployment is stored, all tables of its version were there: an empty one in place of one that was lost would forget it."""
     first = TABLES_OF_FIRST_VERSION if stored_version(stored) < VERSION else TABLES
     gone = [table.name for table in first if not readers.exists(table)]
     if gone:

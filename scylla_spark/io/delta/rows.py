@@ -97,6 +97,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         work_note(row.get("work")),
         last_error(row.get("error")),
         row["data_offset"] if known and row["first_offset"] is None else row["first_offset"] if known else -1,
+        -1 if (place := row.get("fact_offset")) is None else place,
     )
 
 

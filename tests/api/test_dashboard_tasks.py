@@ -385,9 +385,25 @@ def test_without_a_name_the_screen_asks_for_one(client):
 
 def test_a_head_is_skipped(client, site, monkeypatch):
     shorten_patience(monkeypatch)
-    answer = sent(client, "/ui/lanes:skip_head", client.get("/ui/lanes?name=cust-9"), name="cust-9")
+    page = client.get("/ui/lanes?name=cust-9")
+    answer = sent(client, skipping(page), page)
     assert answer.status_code in (303, 409, 503)
     assert [(one.kind, one.key) for one in site.connection.sent] == [(CANCEL, site.keys["ready"])]
+
+
+def skipping(page):
+    """Where the form of a lane is sent that skips its head."""
+    return unescape(re.search(r'action="(/ui/lanes:skip_head[^"]*)"', page.text)[1])
+
+
+def test_of_a_head_that_has_ended_since_its_page_was_shown_nothing_is_skipped(client, site):
+    page = client.get("/ui/lanes?name=cust-9")
+    done = attempt_row(
+        site.keys["ready"], 1, site.keys["ready"].time_us, 4, outcome="succeeded", error_class=None, error_message=None
+    )
+    append(f"{site.settings.data_dir}/tables", COMPLETIONS, [done])
+    answer = sent(client, skipping(page), page)
+    assert (answer.status_code, "nothing was done" in seen(answer), site.connection.sent) == (409, True, [])
 
 
 def lane_of(*starts):
@@ -395,7 +411,7 @@ def lane_of(*starts):
 
 
 def starts_of(tasks, known, now):
-    return [(one["about"], one["expected_at"]) for one in expected_starts(tasks, known, now)]
+    return [(one["about"], one["expected_at"]) for one in expected_starts(tasks, known, now, "0")]
 
 
 HANDLERS = {str(number): "render" for number in range(4)}
@@ -410,7 +426,7 @@ def test_a_follower_does_not_start_before_the_one_in_front_of_it():
 
 def test_a_follower_starts_about_when_the_head_has_run_as_long_as_its_handler_usually_does():
     known = Known(NOW - 480 * _S, HANDLERS, {"render": 600 * _S})
-    head, *others = expected_starts(lane_of(DUE, DUE, DUE), known, NOW)
+    head, *others = expected_starts(lane_of(DUE, DUE, DUE), known, NOW, "0")
     assert (head["runs_since"], head["ends_at"]) == (iso(NOW - 480 * _S), iso(NOW + 120 * _S))
     assert [(one["about"], one["expected_at"]) for one in others] == [
         (True, iso(NOW + 120 * _S)), (True, iso(NOW + 720 * _S)),
@@ -431,6 +447,12 @@ def test_behind_a_head_that_is_due_and_has_not_begun_there_is_only_a_bound():
     assert starts_of(lane_of(later, DUE), Known(None, HANDLERS, {"render": 5 * _S}), NOW) == [
         (False, later), (True, iso(NOW + 65 * _S)),
     ]  # fmt: skip
+
+
+def test_the_first_that_somebody_may_see_is_no_head_where_another_is_in_front_of_it():
+    later = iso(NOW + 60 * _S)
+    found = expected_starts(lane_of(later, DUE), Known(None, HANDLERS, {"render": 5 * _S}), NOW, None)
+    assert [(one["is_head"], one["about"]) for one in found] == [(False, False), (False, False)]
 
 
 def test_what_is_cancelled_takes_no_time():

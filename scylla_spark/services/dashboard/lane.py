@@ -39,13 +39,13 @@ async def look(page: Page) -> Response:
     except ApiProblem as problem:
         if problem.status != 404:
             raise
-        lane = {"state": "empty", "why": problem.sentence, "tasks": [], "partition": None}
+        lane = {"state": "empty", "why": problem.sentence, "head": None, "tasks": [], "partition": None}
     wanted = f"{filter_term('lane', name)} state:ended ended:>{since}"
     ended = (await page.own.get("/v1/tasks", filter=wanted, limit=_ENDED))["tasks"]
     known = await _known(page, lane, filter_term("lane", name), ended)
     return page.shown(
-        "lane.html", place="lanes", lane_name=name, lane=lane, tasks=expected_starts(lane["tasks"], known, page.now), ended=ended,
-        wanted=filter_term("lane", name), since=since,
+        "lane.html", place="lanes", lane_name=name, lane=lane,
+        tasks=expected_starts(lane["tasks"], known, page.now, lane["head"]), ended=ended, wanted=filter_term("lane", name), since=since,
     )  # fmt: skip
 
 
@@ -66,9 +66,9 @@ async def _then(page: Page, name: str, since: str, at_us: int) -> Response:
 
 
 async def skip_head(page: Page) -> Response:
-    """Cancels the head of a lane."""
+    """Cancels the head of a lane, if it still is the one that the page has shown."""
     name = page.form.get("name", "")
-    told = await page.own.post(f"/v1/lanes/{segment(name)}:skip_head")
+    told = await page.own.post(f"/v1/lanes/{segment(name)}:skip_head", head=page.form.get("head"))
     done = "is cancelled" if told["answer"] == "cancelled" else "will be cancelled as soon as a dispatcher reads it"
     return page.goes(page.site.url("/ui/lanes", name=name), f"The head {told['uniqueness_key']} {done}.")
 

@@ -484,6 +484,32 @@ def test_the_lane_behind_a_task_that_runs_says_since_when_and_when_the_next_may_
     assert len(re.findall(r"about [-0-9]+ [:0-9]+ in 2 min", text)) == 2, text
 
 
+def test_a_long_lane_shows_the_newest_that_ended_and_is_judged_by_them(tmp_path):
+    minute = 60 * _S
+    now = now_us() // minute * minute
+    ended = [TaskKey(now - (160 - n) * minute, "cust-1", f"ended-{n:03}") for n in range(150)]
+    running, *others = [TaskKey(now + n * minute, "cust-1", f"open-{n:03}") for n in range(-2, 80)]
+    path = f"{tmp_path}/tables"
+    make(path)
+    append(path, TASKS, [task(key, n) | {"handler": "render"} for n, key in enumerate((*ended, running, *others))])
+    done = {"outcome": "succeeded", "result": None, "error_class": None, "error_message": None}
+    append(
+        path,
+        COMPLETIONS,
+        [attempt_row(key, 1, key.time_us, 500 if n < 147 else 100, **done) for n, key in enumerate(ended)],
+    )
+    began = attempt_row(running, 1, now_us() - 30 * _S, None, outcome="started", error_class=None, error_message=None)
+    append(path, ATTEMPTS, [began])
+    with Site(str(tmp_path)).client() as client:
+        page = client.get("/ui/lanes?name=cust-1")
+        then = client.get("/ui/lanes", params={"name": "cust-1", "as_of": iso(now)})
+    for one in (page, then):
+        assert re.findall(r'title="(ended-\d+)"', one.text) == [f"ended-{n:03}" for n in reversed(range(50, 150))]
+        assert "Only the newest 100 are shown" in seen(one)
+    assert "Only the first 50 are shown" in seen(page)
+    assert re.search(r"until about [-0-9]+ [:0-9]+ in 1 min", seen(page)), "its newest runs took 100 seconds"
+
+
 def test_a_copy_for_the_shell_means_exactly_the_name(client, site):
     for number, name in enumerate(HOSTILE):
         task = client.get(f"/v1/tasks/{id_of(site.keys[f'hostile {number}'])}").json()

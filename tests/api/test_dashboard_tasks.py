@@ -510,6 +510,18 @@ def test_a_long_lane_shows_the_newest_that_ended_and_is_judged_by_them(tmp_path)
     assert re.search(r"until about [-0-9]+ [:0-9]+ in 1 min", seen(page)), "its newest runs took 100 seconds"
 
 
+def test_of_a_payload_that_is_long_and_deep_a_page_shows_the_beginning(tmp_path):
+    deep = '{"a":' + "[" * 190 + "0," * 50_000 + "0" + "]" * 190 + "}"
+    key = TaskKey(at(9), "l", "k")
+    make(f"{tmp_path}/tables")
+    append(f"{tmp_path}/tables", TASKS, [task(key, 1) | {"payload": deep}])
+    with Site(str(tmp_path)).client() as client:
+        page = client.get(f"/ui/tasks/{id_of(key)}")
+    assert f"GET /v1/tasks/{id_of(key)}" in seen(page)
+    begin = page.text.split('<pre class="json"')[1].split("</pre>")[0]
+    assert len(begin) < 50_000
+
+
 def test_a_copy_for_the_shell_means_exactly_the_name(client, site):
     for number, name in enumerate(HOSTILE):
         task = client.get(f"/v1/tasks/{id_of(site.keys[f'hostile {number}'])}").json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,9 +39,10 @@ def number_given(text: str) -> Any:
     plain = text.strip()
     for kind in (int, float):
         try:
-            return kind(plain)
+            value = kind(plain)
         except ValueError:
             continue
+        return value if math.isfinite(value) else plain
     return plain or None
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from html import unescape
+from types import SimpleNamespace
 
 import pytest
 
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL
+from scylla_spark.core.task import Retry
 from scylla_spark.core.task_filter import FIELDS
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
@@ -520,6 +523,65 @@ def test_of_a_payload_that_is_long_and_deep_a_page_shows_the_beginning(tmp_path)
     assert f"GET /v1/tasks/{id_of(key)}" in seen(page)
     begin = page.text.split('<pre class="json"')[1].split("</pre>")[0]
     assert len(begin) < 50_000
+
+
+OPTIONS = {
+    "handler": "h", "payload": {"a": 1}, "queue": "mail", "priority": 7, "ordering_id": "l", "uniqueness_key": "k",
+    "tags": ["urgent", "e u"], "expires": "10m", "timeout": "30s", "retry": {"max_retries": 7, "base": "20s", "cap": "2m"},
+    "unique": "open",
+}  # fmt: skip
+
+
+def stored_task(client, site, **more):
+    """A task as the API shows it, once the tables have what was sent."""
+    sent_id = client.post("/v1/tasks", json=OPTIONS | more).json()["id"]
+    command = site.connection.sent.pop()
+    row = task(command.key, 9, queue=command.queue) | {
+        "handler": command.handler, "payload": command.payload, "priority": command.priority, "timeout_ms": command.timeout_ms,
+        "expires_ms": command.expires_ms, "tags": list(command.tags), "unique_open": command.unique, "retry": command.retry._asdict(),
+    }  # fmt: skip
+    append(f"{site.settings.data_dir}/tables", TASKS, [row])
+    return client.get(f"/v1/tasks/{sent_id}").json()
+
+
+def test_copies_of_a_task_carry_all_that_was_said_of_it(client, site):
+    told = stored_task(client, site)
+    assert {name: told[name] for name in OPTIONS} == OPTIONS
+    found = copies(told, "http://x")
+    assert json.loads(shlex.split(found["curl"])[-1]) == OPTIONS
+    asked = []
+    names = {"scheduler": SimpleNamespace(enqueue=lambda *of, **how: asked.append((of, how))), "Retry": Retry}
+    eval(found["Python"], names)
+    ((of, how),) = asked
+    assert of == ("h", {"a": 1})
+    assert how == {name: OPTIONS[name] for name in OPTIONS if name not in ("handler", "payload")} | {
+        "retry": Retry(7, "20s", "2m")
+    }
+    words = shlex.split(found["CLI"])
+    assert words[3:] == [
+        '--payload={"a": 1}', "--ordering-id=l", "--uniqueness-key=k", "--queue=mail", "--priority=7", "--timeout=30s", "--expires=10m",
+        "--tag=urgent", "--tag=e u", "--unique", "--max-retries=7", "--", "h",
+    ]  # fmt: skip
+
+
+def test_a_copy_has_no_key_but_one_by_which_it_is_unique_and_says_what_it_cannot_carry(client, site):
+    told = stored_task(client, site, unique=None, retry={"max_retries": None, "base": "1s", "cap": "5m"})
+    found = copies(told, "http://x")
+    assert not any("uniqueness" in text or "scheduled" in text for text in found.values())
+    assert '# It cannot say all of its retries: {"max_retries": null, "base": "1s", "cap": "5m"}' in found["CLI"]
+    assert "max_retries=None, base='1s', cap='5m'" in found["Python"]
+
+
+def test_one_like_it_has_all_options_of_the_other(client, site):
+    told = stored_task(client, site)
+    page = client.get(f"/ui/tasks:new?like={told['id']}")
+    given = dict(re.findall(r'<input id="(\w+)" name="\w+" [^>]*?value="([^"]*)"', page.text))
+    assert {name: value for name, value in given.items() if value} == {
+        "handler": "h", "queue": "mail", "ordering_id": "l", "uniqueness_key": "k", "priority": "7", "timeout": "30s", "expires": "10m",
+        "max_retries": "7", "retry_base": "20s", "retry_cap": "2m",
+    }  # fmt: skip
+    assert '<option value="open" selected>' in page.text
+    assert "urgent\ne u" in page.text
 
 
 def test_a_copy_for_the_shell_means_exactly_the_name(client, site):

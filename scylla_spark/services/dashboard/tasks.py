@@ -59,9 +59,11 @@ _TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "
 _MORE: Final = ("tags", "expires", "unique", "max_retries", "retry_base", "retry_cap")
 """Fields of the form that are folded away until somebody wants them."""
 _FOR_EVER: Final = "ever"
-_UNTOLD: Final = "Nothing was enqueued: no dispatcher tells by now that the handler takes these fields. What was typed is kept, to be sent again."
+_UNTOLD: Final = (
+    "No dispatcher tells by now that the handler takes these fields; nothing was enqueued, and what was typed is kept."
+)
 
-_ALIKE: Final = ("handler", "queue", "ordering_id", "priority")
+_ALIKE: Final = ("handler", "queue", "ordering_id", "priority", "timeout", "expires", "unique")
 
 
 async def look(page: Page) -> Response:
@@ -183,10 +185,19 @@ async def _given(page: Page) -> dict[str, str]:
     given = dict(page.request.query_params)
     if like := given.pop("like", ""):
         task = await page.own.get(f"/v1/tasks/{segment(like)}")
-        payload = {"payload": json.dumps(task["payload"], ensure_ascii=False)}
-        tags = {"tags": "\n".join(task["tags"])}
-        given = {name: str(task[name]) for name in _ALIKE if task[name] is not None} | payload | tags | given
+        given = _alike(task) | given
     return given
+
+
+def _alike(task: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of the form that make a task like another one, under a new key, unless it is unique by its name."""
+    named = ("uniqueness_key",) if task["unique"] else ()
+    fields = {name: task[name] for name in (*_ALIKE, *named)}
+    if (retry := task["retry"]) is not None:
+        most = _FOR_EVER if retry["max_retries"] is None else retry["max_retries"]
+        fields |= {"max_retries": most, "retry_base": retry["base"], "retry_cap": retry["cap"]}
+    texts = {"payload": json.dumps(task["payload"], ensure_ascii=False), "tags": "\n".join(task["tags"])}
+    return {name: str(value) for name, value in fields.items() if value is not None} | texts
 
 
 async def enqueue(page: Page) -> Response:

@@ -44,7 +44,7 @@ def number_given(text: str) -> Any:
             value = kind(plain)
         except ValueError:
             continue
-        return value if math.isfinite(value) else plain
+        return value if isinstance(value, int) or math.isfinite(value) else plain
     return plain or None
 
 

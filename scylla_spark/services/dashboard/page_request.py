@@ -162,6 +162,14 @@ class Page:
             self.set_cookie(answer, _SAID, quote(said[:_MOST_SAID]), seconds=60)
         return answer
 
+    def goes_again(self, before: Response) -> Response:
+        """Sends the browser where the same form has led it before, and says so; what led nowhere is answered as it was."""
+        if "location" not in before.headers:
+            return before
+        answer = RedirectResponse(before.headers["location"], 303)
+        self.set_cookie(answer, _SAID, quote(_SENT_BEFORE), seconds=60)
+        return answer
+
     def set_cookie(self, answer: Response, name: str, value: str, seconds: int | None = None) -> None:
         """Gives the browser a cookie that scripts do not see and other sites do not send.
 
@@ -238,11 +246,7 @@ class Screen(NamedTuple):
         if not press:
             return await self.view(page)
         answer, had_been_sent = await page.site.presses.once(press, page.now, lambda: self.view(page))
-        return (
-            page.goes(answer.headers["location"], _SENT_BEFORE)
-            if had_been_sent and "location" in answer.headers
-            else answer
-        )
+        return page.goes_again(answer) if had_been_sent else answer
 
 
 def shows(path: str, view: View) -> Screen:

@@ -227,6 +227,16 @@ def after_key(key: TaskKey) -> pl.Expr:
     )
 
 
+def before_key(key: TaskKey) -> pl.Expr:
+    """Whether a row's key is smaller."""
+    import polars as pl
+
+    same = pl.all_horizontal(
+        pl.col(name) == value for name, value in zip(IDENTITY, (pl.lit(key.scheduled_time), *key[1:]), strict=True)
+    )
+    return ~after_key(key) & ~same
+
+
 def polars_type(spark_type: str) -> Any:
     """The polars type of a Spark SQL type, as far as our tables use it."""
     import polars as pl

@@ -16,6 +16,7 @@ VERSION: Final = 9
 6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
 (`tags`, `traceparent`). 7: names of tasks are unique (`first_offset`, `unique_open`).
 8: what attempts say in words of how far they are (`progress_note`). 9: what days of calendars are (`note`).
+A new table raises it, too: once a version is stored, all its tables are there.
 Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -384,3 +385,4 @@ TABLES: Final = (
     TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES, AUDIT_TRAIL,
     ATTEMPT_LOGS, LOG_PROGRESS, PROGRESS, DEPLOYMENT,
 )  # fmt: skip
+TABLES_OF_FIRST_VERSION: Final = (TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, PROGRESS, DEPLOYMENT)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 # Control and format characters (ESC, C1, bidi, zero width), separators, unassigned and private ones are not "printable".
+_DEEPEST: Final = 8
 _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FORMULA: Final = re.compile(r"[\s]*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
@@ -41,6 +43,51 @@ def visible_json(value: Any, indent: int | None = None) -> str:
     """Exact JSON; what cannot be seen is written with JSON's own escapes."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return text if text.isprintable() else "".join(_escaped(letter) for letter in text)
+
+
+class CutJson(NamedTuple):
+    """JSON for people, of which a page shows the beginning.
+
+    Attributes:
+        text: on several lines, indented down to a depth.
+        is_cut: whether there is more.
+    """
+
+    text: str
+    is_cut: bool
+
+
+def visible_json_begin(value: Any, most: int) -> CutJson:
+    """The beginning of exact JSON, as `visible_json`; no more of it is made than is shown.
+
+    Lines are indented down to a depth only: with each level that goes on, they would grow by it.
+
+    Args:
+        value: of plain JSON types.
+        most: characters, before what cannot be seen is escaped.
+    """
+    shown: list[str] = []
+    left = most
+    for piece in _pieces(value, 0):
+        shown.append(piece[:left])
+        left -= len(piece)
+        if left < 0:
+            break
+    text = "".join(shown)
+    return CutJson(text if text.isprintable() else "".join(map(_escaped, text)), left < 0)
+
+
+def _pieces(value: Any, depth: int) -> Iterator[str]:
+    if depth == _DEEPEST or not value or not isinstance(value, dict | list):
+        yield json.dumps(value, ensure_ascii=False)
+        return
+    opens, closes = "{}" if isinstance(value, dict) else "[]"
+    gap = f"{opens}\n{'  ' * (depth + 1)}"
+    for name in value if isinstance(value, dict) else range(len(value)):
+        yield f"{gap}{json.dumps(name, ensure_ascii=False)}: " if isinstance(value, dict) else gap
+        yield from _pieces(value[name], depth + 1)
+        gap = f",\n{'  ' * (depth + 1)}"
+    yield f"\n{'  ' * depth}{closes}"
 
 
 def spreadsheet_cell(text: str) -> str:

@@ -21,6 +21,7 @@ class ScanRow(NamedTuple):
         work: of the last recorded attempt.
         error: why that did not succeed.
         first: offset of the first enqueue of the key, and `command.unique` is what that said; -1: it is the offset of the command.
+        place: offset in `outcomes` of the fact that tells of the attempt; -1: there is none.
     """
 
     command: Command
@@ -31,13 +32,14 @@ class ScanRow(NamedTuple):
     work: WorkNote | None = None
     error: LastError | None = None
     first: int = -1
+    place: int = -1
 
     @property
     def known(self) -> Known:
         """What it tells of attempts."""
         if not self.attempt:
             return NOTHING
-        return Known(False, self.attempt, self.used, self.next_us, self.work, self.error)
+        return Known(False, self.attempt, self.used, self.next_us, self.work, self.error, self.place)
 
 
 class Known(NamedTuple):
@@ -50,6 +52,7 @@ class Known(NamedTuple):
         next_us: earliest next start; 0 if none was recorded.
         work: of the last recorded attempt.
         error: why that did not succeed.
+        place: offset in `outcomes` of the fact that tells of it; -1: there is none.
     """
 
     ended: bool = False
@@ -58,6 +61,7 @@ class Known(NamedTuple):
     next_us: int = 0
     work: WorkNote | None = None
     error: LastError | None = None
+    place: int = -1
 
     @property
     def settled(self) -> bool:

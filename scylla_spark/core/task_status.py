@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from scylla_spark.clock import from_us
@@ -15,7 +15,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.run_name import run_name
-from scylla_spark.core.task import STARTED, Failure
+from scylla_spark.core.task import STARTED, Failure, Retry
 from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import TaskFailed
@@ -84,6 +84,10 @@ class TaskStatus:
         expires_at: when it ends as expired unless it has begun; None: never.
         tags: by which it is found.
         traceparent: trace and span in which it was enqueued, as W3C Trace Context writes them; None: in none.
+        timeout: longest run of an attempt; None: as its handler says.
+        expires: how long after its scheduled time it ends as expired unless it has begun; None: it never does.
+        retry: its own policy; None: that of its handler.
+        unique: whether it ends as a duplicate if an earlier task of its lane and uniqueness key is open.
         attempt_details: the newest 20 attempts, in order; `TaskHandle.attempts` has all.
     """
 
@@ -104,6 +108,10 @@ class TaskStatus:
     expires_at: datetime | None = None
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
+    timeout: timedelta | None = None
+    expires: timedelta | None = None
+    retry: Retry | None = None
+    unique: bool = False
     attempt_details: tuple[Attempt, ...] = ()
 
     @property
@@ -158,6 +166,10 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
         expires_at=_instant(data.expires_us or 0) if data else None,
         tags=data.tags if data else (),
         traceparent=data.traceparent if data else None,
+        timeout=_span(data.timeout_ms or None) if data else None,
+        expires=_span(data.expires_ms) if data else None,
+        retry=Retry.from_ms(*data.retry) if data and data.retry is not None else None,
+        unique=folded.first is not None and folded.first.unique,
         attempt_details=tuple(attempt_of(fact) for fact in attempts[-DETAILS:]),
     )
 
@@ -189,6 +201,10 @@ def task_failed(key: TaskKey, outcome: str, attempt: int, failure: Failure | Non
         key=str(key), outcome=outcome, attempt=attempt,
         error_class=why.kind, error_message=why.message, error_stack=why.stack,
     )  # fmt: skip
+
+
+def _span(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
 
 
 def _read(text: str | None) -> Any:

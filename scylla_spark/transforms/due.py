@@ -45,14 +45,16 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
         attempts: rows of `attempts` over the same window; any number per key.
 
     Returns:
-        Grain: one row per open key. Columns of `tasks` and `attempt`, `used` (0 if none), `next_at`, `work` and `error` (null if none).
+        Grain: one row per open key. Columns of `tasks` and `attempt`, `used` (0 if none), and `next_at`, `work`, `error`,
+        `fact_offset` (null if none).
     """
     key = list(KEY_NAMES)
     message = F.substring("error_message", 1, MAX_LAST_ERROR_CHARS)
     error = F.struct(F.col("error_class").alias("kind"), message.alias("message")).alias("error")
     latest = attempts.groupBy(*key).agg(
         F.max_by(
-            F.struct("attempt", "used", "next_at", "work", error), F.struct(*map(F.expr, ATTEMPT_ORDER_SQL))
+            F.struct("attempt", "used", "next_at", "work", error, "fact_offset"),
+            F.struct(*map(F.expr, ATTEMPT_ORDER_SQL)),
         ).alias("latest")
     )
     open_tasks = tasks.join(completions.select(*key), key, "left_anti").join(latest, key, "left")
@@ -63,6 +65,7 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
         F.col("latest.next_at").alias("next_at"),
         F.col("latest.work").alias("work"),
         F.col("latest.error").alias("error"),
+        F.col("latest.fact_offset").alias("fact_offset"),
     )
 
 
@@ -104,6 +107,7 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         F.coalesce(F.unix_micros("next_at"), F.lit(0)).alias("next_us"),
         "work",
         "error",
+        F.coalesce("fact_offset", F.lit(-1)).alias("fact_offset"),
         "leased",
         "lane_rank",
         (F.col("lane_rows") > depth).alias("more"),

@@ -142,16 +142,21 @@ def looks_at_lanes(client, site, keys):
     shared = asked(client, "GET", "/v1/lanes/shared")
     assert [one["uniqueness_key"] for one in shared["tasks"]] == ["behind"]
     assert "not for this token" in shared["why"]
+    assert shared["head"] is None, "what it sees first is not the head"
     refused, none = (client.get(f"/v1/lanes/{name}", headers=client.headers) for name in (FOREIGN, "nothing"))
     assert kind(refused) == "/problems/not-found"
     assert refused.json() == none.json(), "nothing tells them apart"
 
 
 def skips_heads(client, site, keys):
-    refused = client.post("/v1/lanes/shared:skip_head", headers=client.headers)
+    (behind,) = asked(client, "GET", "/v1/lanes/shared")["tasks"]
+    refused = client.post(f"/v1/lanes/shared:skip_head?head={behind['id']}", headers=client.headers)
     assert kind(refused) == "/problems/not-found"
     assert site.connection.sent == []
-    client.post("/v1/lanes/own:skip_head?wait_ms=1", headers=client.headers)
+    client.post(
+        f"/v1/lanes/own:skip_head?wait_ms=1&head={asked(client, 'GET', '/v1/lanes/own')['head']}",
+        headers=client.headers,
+    )
     assert [command.key for command in site.connection.sent] == [keys.own[0]]
 
 

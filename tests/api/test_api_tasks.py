@@ -560,8 +560,17 @@ def test_a_lane_is_shown_from_the_tables_where_no_dispatcher_answers(client):
 
 @pytest.mark.slow
 def test_the_head_of_a_lane_is_skipped_by_a_cancel(client, site):
-    assert client.post("/v1/lanes/cust-1:skip_head?wait_ms=10").json()["id"] == id_of(LATER)
+    head = client.get("/v1/lanes/cust-1").json()["head"]
+    assert client.post(f"/v1/lanes/cust-1:skip_head?wait_ms=10&head={head}").json()["id"] == head == id_of(LATER)
     assert site.connection.sent[0].kind == CANCEL
+
+
+def test_a_head_that_nobody_has_seen_is_not_skipped(client, site):
+    assert client.post("/v1/lanes/cust-1:skip_head").status_code == 422
+    another = id_of(TaskKey(LATER.time_us - 1, LATER.ordering_id, "ended by now"))
+    answer = client.post(f"/v1/lanes/cust-1:skip_head?head={another}")
+    assert (kind(answer), "nothing was done" in answer.json()["detail"]) == ("/problems/conflict", True)
+    assert site.connection.sent == []
 
 
 def test_a_lane_of_a_dispatcher_of_another_version_is_shown_from_the_tables_or_not_known(client, site, monkeypatch):
@@ -581,7 +590,7 @@ def test_a_lane_tells_of_its_own_tasks_whatever_their_keys_hold_and_its_head_is_
         monkeypatch.setattr(site.connection, "owner_address", lambda _: address)
         (told,) = client.get("/v1/lanes/a,b").json()["tasks"]
         assert (told["id"], told["uniqueness_key"]) == (id_of(key), key.uniqueness_key)
-        assert client.post("/v1/lanes/a,b:skip_head?wait_ms=10").json()["id"] == id_of(key)
+        assert client.post(f"/v1/lanes/a,b:skip_head?wait_ms=10&head={told['id']}").json()["id"] == id_of(key)
     assert site.connection.sent[0].key == key
 
 

@@ -503,7 +503,7 @@ def test_an_instant_is_said_twice_and_is_machine_readable():
 
 
 def test_a_number_beyond_those_of_browsers_is_exact():
-    assert value_texts.json_text({"a": 9007199254740993}) == '{\n  "a": 9007199254740993\n}'
+    assert value_texts.json_text({"a": 9007199254740993}).text == '{\n  "a": 9007199254740993\n}'
 
 
 @pytest.mark.parametrize("value", ["mail", 'a "b" \\c', "a,b", "ü\n", ">5", " "])

@@ -86,7 +86,10 @@ def test_ui_gives_a_link_that_logs_in_once_where_tokens_are_needed(run, site, tm
         with httpx.Client(trust_env=False) as browser:
             for status in (303, 401):  # it logs in once
                 page = browser.get(link)
-                fields = {"form_token": form_token(page, "/ui/login"), "code": parse_qs(urlsplit(link).query)["code"][0]}
+                fields = {
+                    "form_token": form_token(page, "/ui/login"),
+                    "code": parse_qs(urlsplit(link).query)["code"][0],
+                }
                 assert browser.post(f"{url}/ui/login", data=fields, headers={"Origin": url}).status_code == status
                 assert browser.get(f"{url}/ui/now").status_code == 200
 

@@ -214,7 +214,9 @@ def test_more_than_a_hundred_runs_are_launched_only_by_who_types_their_number(cl
     assert sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, typed="151").status_code == 303
 
 
-@pytest.mark.parametrize("wrong", [{"begin": "soon"}, {"end": ""}, {"max_running": "x"}, {"order": "random"}])
+@pytest.mark.parametrize(
+    "wrong", [{"begin": "soon"}, {"end": ""}, {"max_running": "x"}, {"max_running": "9" * 5_000}, {"order": "random"}]
+)
 def test_a_backfill_that_cannot_be_read_is_refused(client, wrong):
     window = {
         "begin": "2026-01-01T00:00",

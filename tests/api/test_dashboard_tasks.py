@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from html import unescape
+from types import SimpleNamespace
 
 import pytest
 
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL
+from scylla_spark.core.task import Retry
 from scylla_spark.core.task_filter import FIELDS
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
@@ -385,9 +388,25 @@ def test_without_a_name_the_screen_asks_for_one(client):
 
 def test_a_head_is_skipped(client, site, monkeypatch):
     shorten_patience(monkeypatch)
-    answer = sent(client, "/ui/lanes:skip_head", client.get("/ui/lanes?name=cust-9"), name="cust-9")
+    page = client.get("/ui/lanes?name=cust-9")
+    answer = sent(client, skipping(page), page)
     assert answer.status_code in (303, 409, 503)
     assert [(one.kind, one.key) for one in site.connection.sent] == [(CANCEL, site.keys["ready"])]
+
+
+def skipping(page):
+    """Where the form of a lane is sent that skips its head."""
+    return unescape(re.search(r'action="(/ui/lanes:skip_head[^"]*)"', page.text)[1])
+
+
+def test_of_a_head_that_has_ended_since_its_page_was_shown_nothing_is_skipped(client, site):
+    page = client.get("/ui/lanes?name=cust-9")
+    done = attempt_row(
+        site.keys["ready"], 1, site.keys["ready"].time_us, 4, outcome="succeeded", error_class=None, error_message=None
+    )
+    append(f"{site.settings.data_dir}/tables", COMPLETIONS, [done])
+    answer = sent(client, skipping(page), page)
+    assert (answer.status_code, "nothing was done" in seen(answer), site.connection.sent) == (409, True, [])
 
 
 def lane_of(*starts):
@@ -395,7 +414,7 @@ def lane_of(*starts):
 
 
 def starts_of(tasks, known, now):
-    return [(one["about"], one["expected_at"]) for one in expected_starts(tasks, known, now)]
+    return [(one["about"], one["expected_at"]) for one in expected_starts(tasks, known, now, "0")]
 
 
 HANDLERS = {str(number): "render" for number in range(4)}
@@ -410,7 +429,7 @@ def test_a_follower_does_not_start_before_the_one_in_front_of_it():
 
 def test_a_follower_starts_about_when_the_head_has_run_as_long_as_its_handler_usually_does():
     known = Known(NOW - 480 * _S, HANDLERS, {"render": 600 * _S})
-    head, *others = expected_starts(lane_of(DUE, DUE, DUE), known, NOW)
+    head, *others = expected_starts(lane_of(DUE, DUE, DUE), known, NOW, "0")
     assert (head["runs_since"], head["ends_at"]) == (iso(NOW - 480 * _S), iso(NOW + 120 * _S))
     assert [(one["about"], one["expected_at"]) for one in others] == [
         (True, iso(NOW + 120 * _S)), (True, iso(NOW + 720 * _S)),
@@ -431,6 +450,12 @@ def test_behind_a_head_that_is_due_and_has_not_begun_there_is_only_a_bound():
     assert starts_of(lane_of(later, DUE), Known(None, HANDLERS, {"render": 5 * _S}), NOW) == [
         (False, later), (True, iso(NOW + 65 * _S)),
     ]  # fmt: skip
+
+
+def test_the_first_that_somebody_may_see_is_no_head_where_another_is_in_front_of_it():
+    later = iso(NOW + 60 * _S)
+    found = expected_starts(lane_of(later, DUE), Known(None, HANDLERS, {"render": 5 * _S}), NOW, None)
+    assert [(one["is_head"], one["about"]) for one in found] == [(False, False), (False, False)]
 
 
 def test_what_is_cancelled_takes_no_time():
@@ -460,6 +485,103 @@ def test_the_lane_behind_a_task_that_runs_says_since_when_and_when_the_next_may_
     assert "runs since" in text
     assert "until about" in text
     assert len(re.findall(r"about [-0-9]+ [:0-9]+ in 2 min", text)) == 2, text
+
+
+def test_a_long_lane_shows_the_newest_that_ended_and_is_judged_by_them(tmp_path):
+    minute = 60 * _S
+    now = now_us() // minute * minute
+    ended = [TaskKey(now - (160 - n) * minute, "cust-1", f"ended-{n:03}") for n in range(150)]
+    running, *others = [TaskKey(now + n * minute, "cust-1", f"open-{n:03}") for n in range(-2, 80)]
+    path = f"{tmp_path}/tables"
+    make(path)
+    append(path, TASKS, [task(key, n) | {"handler": "render"} for n, key in enumerate((*ended, running, *others))])
+    done = {"outcome": "succeeded", "result": None, "error_class": None, "error_message": None}
+    append(
+        path,
+        COMPLETIONS,
+        [attempt_row(key, 1, key.time_us, 500 if n < 147 else 100, **done) for n, key in enumerate(ended)],
+    )
+    began = attempt_row(running, 1, now_us() - 30 * _S, None, outcome="started", error_class=None, error_message=None)
+    append(path, ATTEMPTS, [began])
+    with Site(str(tmp_path)).client() as client:
+        page = client.get("/ui/lanes?name=cust-1")
+        then = client.get("/ui/lanes", params={"name": "cust-1", "as_of": iso(now)})
+    for one in (page, then):
+        assert re.findall(r'title="(ended-\d+)"', one.text) == [f"ended-{n:03}" for n in reversed(range(50, 150))]
+        assert "Only the newest 100 are shown" in seen(one)
+    assert "Only the first 50 are shown" in seen(page)
+    assert re.search(r"until about [-0-9]+ [:0-9]+ in 1 min", seen(page)), "its newest runs took 100 seconds"
+
+
+def test_of_a_payload_that_is_long_and_deep_a_page_shows_the_beginning(tmp_path):
+    deep = '{"a":' + "[" * 190 + "0," * 50_000 + "0" + "]" * 190 + "}"
+    key = TaskKey(at(9), "l", "k")
+    make(f"{tmp_path}/tables")
+    append(f"{tmp_path}/tables", TASKS, [task(key, 1) | {"payload": deep}])
+    with Site(str(tmp_path)).client() as client:
+        page = client.get(f"/ui/tasks/{id_of(key)}")
+    assert f"GET /v1/tasks/{id_of(key)}" in seen(page)
+    begin = page.text.split('<pre class="json"')[1].split("</pre>")[0]
+    assert len(begin) < 50_000
+
+
+OPTIONS = {
+    "handler": "h", "payload": {"a": 1}, "queue": "mail", "priority": 7, "ordering_id": "l", "uniqueness_key": "k",
+    "tags": ["urgent", "e u"], "expires": "10m", "timeout": "30s", "retry": {"max_retries": 7, "base": "20s", "cap": "2m"},
+    "unique": "open",
+}  # fmt: skip
+
+
+def stored_task(client, site, **more):
+    """A task as the API shows it, once the tables have what was sent."""
+    sent_id = client.post("/v1/tasks", json=OPTIONS | more).json()["id"]
+    command = site.connection.sent.pop()
+    row = task(command.key, 9, queue=command.queue) | {
+        "handler": command.handler, "payload": command.payload, "priority": command.priority, "timeout_ms": command.timeout_ms,
+        "expires_ms": command.expires_ms, "tags": list(command.tags), "unique_open": command.unique, "retry": command.retry._asdict(),
+    }  # fmt: skip
+    append(f"{site.settings.data_dir}/tables", TASKS, [row])
+    return client.get(f"/v1/tasks/{sent_id}").json()
+
+
+def test_copies_of_a_task_carry_all_that_was_said_of_it(client, site):
+    told = stored_task(client, site)
+    assert {name: told[name] for name in OPTIONS} == OPTIONS
+    found = copies(told, "http://x")
+    assert json.loads(shlex.split(found["curl"])[-1]) == OPTIONS
+    asked = []
+    names = {"scheduler": SimpleNamespace(enqueue=lambda *of, **how: asked.append((of, how))), "Retry": Retry}
+    eval(found["Python"], names)
+    ((of, how),) = asked
+    assert of == ("h", {"a": 1})
+    assert how == {name: OPTIONS[name] for name in OPTIONS if name not in ("handler", "payload")} | {
+        "retry": Retry(7, "20s", "2m")
+    }
+    words = shlex.split(found["CLI"])
+    assert words[3:] == [
+        '--payload={"a": 1}', "--ordering-id=l", "--uniqueness-key=k", "--queue=mail", "--priority=7", "--timeout=30s", "--expires=10m",
+        "--tag=urgent", "--tag=e u", "--unique", "--max-retries=7", "--", "h",
+    ]  # fmt: skip
+
+
+def test_a_copy_has_no_key_but_one_by_which_it_is_unique_and_says_what_it_cannot_carry(client, site):
+    told = stored_task(client, site, unique=None, retry={"max_retries": None, "base": "1s", "cap": "5m"})
+    found = copies(told, "http://x")
+    assert not any("uniqueness" in text or "scheduled" in text for text in found.values())
+    assert '# It cannot say all of its retries: {"max_retries": null, "base": "1s", "cap": "5m"}' in found["CLI"]
+    assert "max_retries=None, base='1s', cap='5m'" in found["Python"]
+
+
+def test_one_like_it_has_all_options_of_the_other(client, site):
+    told = stored_task(client, site)
+    page = client.get(f"/ui/tasks:new?like={told['id']}")
+    given = dict(re.findall(r'<input id="(\w+)" name="\w+" [^>]*?value="([^"]*)"', page.text))
+    assert {name: value for name, value in given.items() if value} == {
+        "handler": "h", "queue": "mail", "ordering_id": "l", "uniqueness_key": "k", "priority": "7", "timeout": "30s", "expires": "10m",
+        "max_retries": "7", "retry_base": "20s", "retry_cap": "2m",
+    }  # fmt: skip
+    assert '<option value="open" selected>' in page.text
+    assert "urgent\ne u" in page.text
 
 
 def test_a_copy_for_the_shell_means_exactly_the_name(client, site):

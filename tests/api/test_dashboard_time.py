@@ -196,3 +196,26 @@ def test_no_tables_with_tasks_is_a_calm_page(tmp_path):
     with Site(str(tmp_path)).client() as client:
         assert "Nothing was due in this window" in seen(client.get("/ui/time"))
         assert "No queue is defined" in seen(client.get("/ui/time/simulation"))
+
+
+def test_what_is_played_is_what_the_page_shows_and_would_apply(client, site, monkeypatch):
+    played = []
+
+    async def simulated(question):
+        played.append(question)
+        raise UnreachableError("It was played.")
+
+    monkeypatch.setattr(site.app.state.api, "simulated", simulated)
+    site.connection.plan.ask("put_queue", queues=[{"name": "mail", "concurrency": 9, "rate": 3.1234567}])
+    path = "/ui/time/simulation?queue=mail&concurrency=4"
+    shown = dict(re.findall(r'name="(concurrency|rate|group_concurrency)" value="([^"]*)"', client.get(path).text))
+    assert shown == {"concurrency": "4", "rate": "3.1234567", "group_concurrency": ""}
+    assert client.get(f"{path}&play=1").status_code == 503
+    (question,) = played
+    assert [question.changes["mail"].get(name) for name in LIMITS] == [4, 3.1234567, None]
+
+
+@pytest.mark.parametrize("rate", ["1e400", "nan", "9" * 400, "9" * 5_000])
+def test_a_number_that_is_none_is_refused_in_the_words_of_the_api(client, rate):
+    answer = client.get("/ui/time/simulation", params={"queue": "mail", "play": "1", "rate": rate})
+    assert (answer.status_code, "rate" in seen(answer)) == (422, True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
-from typing import Annotated, Literal
+import re
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
 from scylla_spark.client.handlers import gathered
+from scylla_spark.errors import UnreachableError
 from scylla_spark.executors.value_type import ValueType
-from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
+from scylla_spark.services.dashboard.payload_form import as_sent, fields_of, filled, read_payload
 from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site
 from tests.support.dashboard_site import foreign, seen, sent
@@ -86,10 +88,63 @@ def test_what_cannot_be_taken_is_said_of_its_field(name, text, why):
 
 def test_a_form_is_filled_with_a_payload_that_came_as_json():
     fields = fields_of(SCHEMA)
-    shown = filled(fields, {"payload": '{"email": "a", "invoice": 3, "by": "post", "to": {"city": "ä"}}', "queue": "q"})
+    given = {"payload": '{"email": "a", "invoice": 3, "by": "post", "to": {"city": "ä"}}', "queue": "q"}
+    found, shown = filled(fields, given)
+    assert found == fields
     typed = {name.removeprefix("payload."): value for name, value in shown.items() if name.startswith("payload.")}
     assert typed == {"email": "a", "invoice": "3", "by": '"post"', "to": '{"city": "ä"}'}
-    assert filled(fields, {"payload": "[" * 100_000}) == {"payload": "[" * 100_000}
+    for no_form in ("[" * 100_000, "[]", "{", '{"email": "a", "more": 1}'):
+        assert filled(fields, {"payload": no_form}) is None, "some of it would be lost"
+
+
+class Many(BaseModel):
+    note: str | None = None
+    at: datetime | None = None
+    day: date | None = None
+    whole: int = 1
+    number: float = 1.0
+    flag: bool = False
+    choice: Literal["a", "b"] = "a"
+    rest: Any = None
+
+
+MANY = fields_of(json.loads(ValueType(Many, "payload").schema(12_000, of_result=False)))
+
+
+def sent_back(fields, shown):
+    """What a browser sends of a form: of its lines the ends are others."""
+    return {name: re.sub("\r?\n", "\r\n", value) for name, value in shown.items() if name != "payload"}
+
+
+@pytest.mark.parametrize(("name", "value", "kind"), [
+    ("note", "x", "text"), ("note", "two\nlines\n", "text"), ("note", "\n", "json"), ("note", "a\rb", "json"), ("note", "a\0b", "json"),
+    ("note", None, "json"), ("note", "", "json"), ("note", " ", "json"), ("note", 5, "json"), ("note", ["x"], "json"),
+    ("at", "2026-01-31T09:00:00-05:00", "moment"), ("at", "2026-01-31T09:00:00.123456+05:30", "moment"),
+    ("at", "2026-01-31T09:00:00Z", "moment"),
+    ("at", "2026-01-31 09:00", "json"), ("at", "someday", "json"), ("at", None, "json"), ("at", 1_800_000_000, "json"),
+    ("day", "2026-01-31", "day"), ("day", "2026-02-30", "json"), ("day", None, "json"),
+    ("whole", -7, "whole"), ("whole", 10**400, "whole"), ("whole", 1.0, "json"), ("whole", "1", "json"), ("whole", True, "json"),
+    ("number", 0.1, "number"), ("number", 12345678901234567890, "number"), ("number", 1e300, "number"), ("number", None, "json"),
+    ("flag", True, "flag"), ("flag", 1, "json"), ("flag", "true", "json"), ("choice", "b", "choice"), ("choice", "c", "json"),
+    ("rest", {"a": ["x\ny", None, 1.0, 1, ""]}, "json"), ("rest", None, "json"), ("rest", "", "json"),
+])  # fmt: skip
+def test_what_a_form_is_filled_with_it_sends_unchanged(name, value, kind):
+    fields, shown = filled(MANY, {"payload": json.dumps({name: value})})
+    assert {one.name: one.kind for one in fields}[name] == kind
+    payload, wrong = read_payload(as_sent(MANY, shown), sent_back(fields, shown))
+    assert (json.dumps(payload), wrong) == (json.dumps({name: value}), {})
+    assert filled(MANY, shown | {f"payload.{name}": "typed"})[1][f"payload.{name}"] == "typed", (
+        "what was typed goes first"
+    )
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("rest", "1e400"), ("rest", "[-1e999]"), ("rest", r'"\ud800"'), ("number", "1_0"), ("whole", "\u0663"), ("whole", "9" * 5_000),
+    ("number", "9" * 5_000), ("day", "31.1.2026"), ("at", "2026-01-31T09:00:00+99:00"), ("number", "1e"), ("number", "."),
+])  # fmt: skip
+def test_what_json_cannot_hold_is_said_of_its_field_too(name, text):
+    payload, wrong = read_payload(MANY, {f"payload.{name}": text})
+    assert (payload, list(wrong)) == ({}, [f"payload.{name}"])
 
 
 LOOP = {"$ref": "#/$defs/a"}
@@ -175,6 +230,47 @@ def test_a_handler_that_nobody_has_is_warned_of_where_its_task_is_shown(client):
     answer = sent(client, "/ui/tasks:new", client.get("/ui/tasks:new"), handler="remnd", payload="{}")
     assert "remnd" in answer.headers["set-cookie"]
     assert "handler%20list" in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("told", [
+    [], [row(name="remind")], [row(name="remind", payload={"properties": {"mail": {"type": "string"}}})], None,
+])  # fmt: skip
+def test_what_was_typed_by_a_schema_of_which_nobody_tells_is_kept_and_nothing_is_enqueued(client, told):
+    page = client.get(PAGE)
+
+    def look():
+        if told is None:
+            raise UnreachableError("Kafka did not answer.")
+        return gathered([("http://a:1", {"handlers": told})])
+
+    client.site.app.state.api.handlers._look = look
+    fields = {
+        "handler": "remind",
+        "typed": "1",
+        "payload.email": "a@b",
+        "payload.invoice": "3",
+        "payload.at": "",
+        "queue": "q9",
+    }
+    for more in ({}, {"priority": "x"}):
+        answer = sent(client, "/ui/tasks:new", page, **fields, **more)
+        assert (answer.status_code, client.site.connection.sent) == (422, [])
+        kept = dict(re.findall(r'name="(payload[^"]*)"[^>]*>\n([^<]*)</textarea>', answer.text))
+        assert kept == {"payload.email": "a@b", "payload.invoice": "3", "payload.at": ""}
+        assert 'value="q9"' in answer.text
+    client.site.app.state.api.handlers._look = lambda: gathered(
+        [("http://a:1", {"handlers": [row(name="remind", payload=SCHEMA)]})]
+    )
+    assert sent(client, "/ui/tasks:new", answer, **fields).status_code == 303
+    assert json.loads(client.site.connection.sent[0].payload) == {"email": "a@b", "invoice": 3}
+
+
+def test_a_payload_with_parts_that_are_no_fields_is_json(client):
+    page = client.get(
+        "/ui/tasks:new", params={"handler": "remind", "payload": '{"email": "a", "invoice": 1, "more": 2}'}
+    )
+    assert 'id="payload"' in page.text
+    assert "&#34;more&#34;: 2" in page.text
 
 
 def test_a_schema_that_is_made_to_harm_is_text(client):

@@ -25,6 +25,7 @@ ORDERED, MIXED = 16, 8  # lanes whose tasks are sent in key order, and lanes whe
 MAX_RETRIES = 100
 FOR_LONG = 100_000
 LARGEST = 2_000_000
+SILENT_US = 30 * SECOND
 FAR_US = 190 * 60 * SECOND  # past two hours and a full one, so ingest defers them; they are cancelled at the end
 
 
@@ -44,6 +45,7 @@ class Load:
         self.bad: set[tuple[int, int]] = set()  # where acknowledged bad records stand
         self._kafka = kafka
         self._foreign: Foreign | None = None
+        self._heard_us = 0  # when a send was answered last, or a producer was made
         self._client = client
         self._file = file
         self._rng = rng
@@ -119,6 +121,7 @@ class Load:
         asked = now()
 
         def told(outcome: str) -> None:
+            self._heard_us = now()
             item = self.enqueues[key] = Enqueue(key, outcome, asked, now(), retries + 1)
             self._note(event="enqueue", **item._asdict())
             if outcome == OK:
@@ -140,7 +143,11 @@ class Load:
 
     def _producer(self) -> Foreign | None:
         """A producer that has not failed yet: kafka-python's may never recover from a broker that was silent for a while."""
+        silent = self._foreign
+        if silent is not None and now() - self._heard_us > SILENT_US:
+            self._give_up(silent)  # not even the time limits of its sends hold
         if self._foreign is None:
+            self._heard_us = now()
             with contextlib.suppress(KafkaError):
                 self._foreign = Foreign(self._kafka, linger_ms=5, bootstrap_timeout_ms=2_000, max_request_size=LARGEST)
         return self._foreign

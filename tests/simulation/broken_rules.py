@@ -17,6 +17,7 @@ from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
+from scylla_spark.services.ingest.progress import Progress
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ RULES = {
     "cancelled keys of the tables are not remembered": "forgets_cancelled",
     "lanes that were cut count as loaded": "ignores_cuts",
     "lanes that were left in the tables count as empty": "forgets_left_lanes",
+    "a round by an earlier time forgets which hours are open": "forgets_open_hours",
     "a lane's timer is forgotten": "forgets_timers",
     "a lane is let go of while it is read": "unloads_what_is_read",
     "what is known of attempts is let go of with their task": "forgets_attempts",
@@ -124,6 +126,8 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
         if "waits_for_a_record" in broken:
             stack.enter_context(patch.object(TasksTail, "_pass_over", lambda *_args: None))
+        if "forgets_open_hours" in broken:
+            stack.enter_context(patch.object(Progress, "closed", _whatever_stood_before(Progress.closed)))
         if "forgets_attempts" in broken:
             stack.enter_context(patch.object(Partition, "keep_in_mind", lambda *_args: None))
         if "unloads_what_is_read" in broken:
@@ -338,15 +342,23 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
 }
 
 
-def _by_number_only(self: Entry, told: Known, told_at: int) -> bool:
+def _whatever_stood_before(closed: Callable[..., None]) -> Callable[..., None]:
+    def patched(self: Progress, limit: int, still: dict[int, list[int]]) -> None:
+        self._marks |= {source: mark._replace(open_hours=()) for source, mark in self._marks.items()}
+        closed(self, limit, still)
+
+    return patched
+
+
+def _by_number_only(self: Entry, told: Known) -> bool:
     if told.attempt <= self.attempt:
         return False
-    self.attempt, self.used, self.work, self.error, self.told_at = (
+    self.attempt, self.used, self.work, self.error, self.place = (
         told.attempt,
         told.used,
         told.work,
         told.error,
-        told_at,
+        told.place,
     )
     self.next_us = max(told.next_us, self.key.time_us)
     return True

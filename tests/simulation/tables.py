@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.attempt_note import WorkNote
@@ -27,10 +27,16 @@ if TYPE_CHECKING:
 NEAR_US = 2 * HOUR_US
 CLOSE_AFTER_US = 2 * HOUR_US
 RETENTION_US = 30 * HOUR_US
+HOURS_BEHIND = 3
 DEPTH = 3  # rows of a lane that a scan loads
 BUDGET = 2  # rows of a scan of all that is open
 FEW = 5  # rows up to which a partition is read without Spark
-Attempt = tuple[int, bool, int, int, WorkNote | None]  # number, whether it ended, used, next start, who had it
+Attempt = tuple[
+    int, bool, int, int, WorkNote | None, int
+]  # number, whether it ended, used, next start, who had it, its offset
+
+
+NO_ATTEMPT: Attempt = (0, False, 0, 0, None, -1)
 
 
 class ModelTables:
@@ -52,6 +58,7 @@ class ModelTables:
         self.progress = Progress(self)  # type: ignore[arg-type] - it only writes marks
         self._older: list[tuple[int, set[TaskKey]]] = [(0, set()) for _ in range(partitions)]
         self._busy: set[str] = set()
+        self._rounds = 0  # of maintenance
         self.progress.begin({}, partitions, self._target())
 
     def write_marks(self, marks: Mapping[tuple[str, int], Mark]) -> None:
@@ -104,22 +111,24 @@ class ModelTables:
             log.resigned = mark.resigned
             end = self.world.rng.randint(mark.outcomes_offset, len(self.world.outcomes[number]))
             self._older[number] = mark.outcomes_offset, set(self.completed[number])
-            for record in self.world.outcomes[number][mark.outcomes_offset : end]:
+            for offset, record in enumerate(
+                self.world.outcomes[number][mark.outcomes_offset : end], mark.outcomes_offset
+            ):
                 if log.admit(record) or self.world.broken("ingest_ignores_fences"):
                     for fact in record.facts:
-                        self._keep(number, fact)
+                        self._keep(number, fact, offset)
             if end > mark.outcomes_offset:
                 fence = Mark().fence if self.world.broken("bare_positions") else log.fence
                 ends[number] = Mark(0, end, fence, log.resigned)
         return (lambda: self.progress.outcomes_written(ends)) if ends else None
 
-    def _keep(self, number: int, fact: object) -> None:
+    def _keep(self, number: int, fact: object, offset: int) -> None:
         if fact.terminal:
             self.completed[number].add(fact.key)
             if fact.outcome == DUPLICATE:
                 self.refused[number].append(fact.key)
         elif fact.outcome == STARTED or fact.next_us is not None:
-            row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0, fact.work)
+            row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0, fact.work, offset)
             known = self.attempts[number].get(fact.key, row)
             self.attempts[number][fact.key] = row if row[:4] >= known[:4] else known  # the last word counts
 
@@ -140,15 +149,18 @@ class ModelTables:
         return lambda: self.progress.folded(until)
 
     def _maintain(self) -> Callable[[], None] | None:
-        closed: dict[int, tuple[int, Iterable[int]]] = {}
-        upto = min(self.world.now - CLOSE_AFTER_US, self.progress.folded_until_us) // HOUR_US
-        for number, mark in self.progress.tasks().items():
+        self._rounds += 1
+        # an ingest that was started anew goes by an earlier time, until the broker has shown what time it is
+        now = self.world.now - (HOURS_BEHIND * HOUR_US if self._rounds % 5 == 0 else 0)
+        still: dict[int, list[int]] = {}
+        upto = min(now - CLOSE_AFTER_US, self.progress.folded_until_us) // HOUR_US
+        for number in self.progress.tasks():
             open_hours = {key.hour for key in self.tasks[number] if key not in self.completed[number]}
-            closed[number] = max(upto, mark.closed_hour), [hour for hour in open_hours if hour < upto]
-            gone = (self.world.now - RETENTION_US) // HOUR_US
+            still[number] = [hour for hour in open_hours if hour < upto]
+            gone = (now - RETENTION_US) // HOUR_US
             for key in [k for k in self.tasks[number] if k.hour < gone and k.hour not in open_hours]:
                 del self.tasks[number][key]  # of hours that were closed; completions go later
-        return lambda: self.progress.closed(closed)
+        return lambda: self.progress.closed(upto, still)
 
     # -- what is read ---------------------------------------------------------------------------------------------------
 
@@ -161,8 +173,8 @@ class ModelTables:
         found = {}
         for key in keys:
             number = self.world.place(key)
-            attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
-            found[key] = Known(key in self.completed[number], attempt, used, next_us, work)
+            attempt, _, used, next_us, work, place = self.attempts[number].get(key, NO_ATTEMPT)
+            found[key] = Known(key in self.completed[number], attempt, used, next_us, work, place=place)
         return found
 
     def partition(self, number: int, mark: Mark, until_us: int, bound: object) -> list[ScanRow] | None:
@@ -275,14 +287,14 @@ class ModelTables:
         if data is None:
             assert folded.cancel is not None
             data = Command(self.world.rng.choice([CANCEL, ENQUEUE]), key, folded.cancel.offset)
-        attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
+        attempt, _, used, next_us, work, place = self.attempts[number].get(key, NO_ATTEMPT)
         first = folded.data if self.world.broken("forgets_the_first") else folded.first
         unique = first is not None and first.unique
         if data.unique != unique:
             data = data._replace(unique=unique)
         return ScanRow(
             data, folded.cancel is not None, attempt, used, next_us, work,
-            first=first.offset if first is not None else -1,
+            first=first.offset if first is not None else -1, place=place,
         )  # fmt: skip
 
 

@@ -15,7 +15,15 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_queries import Filter, TaskQueries
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, REJECTED, TABLES, TASKS, Column
+from scylla_spark.schemas import (
+    DEFERRED,
+    DEPLOYMENT,
+    PROGRESS,
+    TABLES,
+    TABLES_OF_FIRST_VERSION,
+    TASKS,
+    Column,
+)
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import PARTITIONS, TOPIC_IDS, raw, rows, task
 
@@ -23,10 +31,6 @@ pytestmark = pytest.mark.spark
 FROZEN = Path(__file__).with_name("tables_v1.tar.gz")
 THEN = 1_795_000_000_000_000
 ADDED = Column("added_later", "struct<a: int, b: string>", "a column that doesn't exist yet")
-
-
-FIRST = (TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, PROGRESS, DEPLOYMENT)
-"""The tables of version 1; ingest makes those that came later."""
 
 
 @pytest.fixture
@@ -109,7 +113,7 @@ def test_a_dispatcher_of_a_later_version_reads_tables_of_an_older_ingest(spark, 
     readers, tables = TableReader(str(old)), Tables(spark, str(old))
     assert seen(readers)["done"] == "succeeded"
     assert readers.marks()["tasks", 0].tasks_offset == tables.partition_marks()[0].tasks_offset == 5
-    for table in (grown[table.name] for table in FIRST if table is not DEPLOYMENT):
+    for table in (grown[table.name] for table in TABLES_OF_FIRST_VERSION if table is not DEPLOYMENT):
         assert {row[ADDED.name] for row in tables.read(table).collect()} <= {None}
         if table.name != PROGRESS.name:  # it is read as a small table: see `marks` above
             assert set(readers.frame(table).collect().columns) == set(table.names) - set(table.partitioned_by)
@@ -128,12 +132,12 @@ def test_columns_that_are_new_are_added_and_no_row_changes(spark, old, grown):
 
 
 def test_a_dispatcher_of_today_reads_tables_of_a_later_ingest(spark, old):
-    for table in FIRST:
+    for table in TABLES_OF_FIRST_VERSION:
         spark.sql(f"ALTER TABLE delta.`{old / table.name}` ADD COLUMNS (`{ADDED.name}` {ADDED.type})")
     readers, tables = TableReader(str(old)), Tables(spark, str(old))
     assert seen(readers)["done"] == "succeeded"
     assert tables.partition_marks()[0].tasks_offset == 5
-    for table in FIRST:
+    for table in TABLES_OF_FIRST_VERSION:
         assert tables.read(table).select(*table.names).count() > 0
         assert table is PROGRESS or readers.frame(table).collect().height > 0
 

@@ -192,7 +192,7 @@ def test_every_reader_sees_deferred_tasks_with_what_came_after_them(ingest):
 
 def test_progress_says_the_same_to_spark_and_without(ingest):
     batch(ingest, 0, task("a", "1", 0, due=FAR))
-    ingest.progress.closed({0: (7, [3, 5])})
+    ingest.progress.closed(7, {0: [3, 5]})
     marks = ingest.tables.marks()
     assert marks == TableReader(ingest.settings.tables_path).marks()
     assert (marks["tasks", 0].closed_hour, marks["tasks", 0].open_hours) == (7, (3, 5))

@@ -1,6 +1,7 @@
 """Tables are made without a JVM, by any number of processes at once, and checked against the settings."""
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,8 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.errors import ConfigError, ConflictError
-from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
+from scylla_spark.io.delta.deployment_record import deployment, stored_rows
+from scylla_spark.io.delta.new_tables import _make, ensure_tables, fold_target_us
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import DEPLOYMENT, PROGRESS, TABLES, VERSION
 from tests.support.delta_tables import append
@@ -119,3 +121,26 @@ def test_making_tables_loads_no_pyspark(tmp_path):
         env=dict(os.environ),
     )  # fmt: skip
     assert done.stdout.split() == ["False"]
+
+
+@pytest.mark.parametrize("name", ["completions", "progress", "tasks", "audit", "fires"])
+def test_a_table_that_was_lost_is_not_made_anew(tmp_path, name):
+    made(tmp_path)
+    found = next(folder for folder in (tmp_path / "tables").iterdir() if folder.name.startswith(name))
+    shutil.rmtree(found)
+    with pytest.raises(ConfigError, match=f"{found.name} are gone"):
+        made(tmp_path)
+    assert not found.exists()
+
+
+def test_tables_that_came_after_the_stored_version_are_made(tmp_path):
+    made(tmp_path)
+    shutil.rmtree(tmp_path / "tables" / "deployment")
+    old = {name: value for name, value in deployment(settings(tmp_path), TOPIC_IDS).items() if name != "schema_version"}
+    _make(f"{tmp_path}/tables", DEPLOYMENT, stored_rows(old))
+    shutil.rmtree(tmp_path / "tables" / "fires")
+    made(tmp_path)
+    assert (tmp_path / "tables" / "fires" / "_delta_log").is_dir()
+    shutil.rmtree(tmp_path / "tables" / "completions")
+    with pytest.raises(ConfigError, match="completions"):
+        made(tmp_path)

@@ -317,3 +317,16 @@ def test_pages_by_urgency_have_the_highest_priority_first_and_of_equals_the_newe
     )
     assert len(whole) == 25
     assert pages.urgent_page(read_filter("queue:nobody", NOW), 5, now=NOW) == []
+
+
+@pytest.mark.parametrize("limit", [1, 5, 100])
+@pytest.mark.parametrize("as_of_us", [None, NOW])
+def test_newest_pages_are_the_others_backwards(path, limit, as_of_us, monkeypatch):
+    monkeypatch.setattr("scylla_spark.io.delta.task_pages._FIRST_ROWS", 3)
+    fill(path)
+    pages, whole, before = TaskPages(TableReader(path)), [], None
+    while rows := pages.newest_page(ALL, limit, now=NOW, before=before, as_of_us=as_of_us):
+        whole += rows
+        before = TaskKey(*(rows[-1][name] for name in ("scheduled_time", "ordering_id", "uniqueness_key")))
+    assert whole == pages.page(ALL, 1_000, now=NOW, as_of_us=as_of_us)[::-1]
+    assert pages.newest_page(read_filter("queue:nobody", NOW), 5, now=NOW) == []

@@ -282,10 +282,11 @@ def test_a_lane_is_got_past_its_head(run, monkeypatch, answer, code):
     asked = []
     monkeypatch.setattr(TaskHandle, "cancel", lambda self, timeout: asked.append((self.key, timeout)) or answer)
     monkeypatch.setattr(Connection, "owner_address", lambda self, partition: "")
-    done, out, err = run("lane", "skip", "lane-1", "--timeout", "3s")
+    done, out, err = run("lane", "skip", str(KEYS[1]), "--timeout", "3s")
     assert (done, asked) == (code, [(KEYS[1], "3s")])
     assert str(KEYS[1]) in out + err
-    assert run("lane", "skip", "nobody's")[0] == 3
+    assert run("lane", "skip", "TaskKey(2026-01-01T00:00:00Z,nobody's,u)")[0] == 3
+    assert (run("lane", "skip", str(KEYS[3]))[0], asked[1:]) == (4, []), "another is the head"
 
 
 def test_every_condition_of_a_start_is_a_row_for_people_and_one_record_for_programs(run, monkeypatch):

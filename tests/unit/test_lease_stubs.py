@@ -94,3 +94,50 @@ def test_a_stub_whose_record_named_no_queue_moves_to_its_own_once_it_is_read():
     assert (world.engine.gate("gpu").running, world.engine.gate("default").running) == (1, 0)
     assert world.report(lease.token) == OK
     assert (world.engine.gate("gpu").running, world.engine.gate("default").running) == (0, 0)
+
+
+def test_facts_of_a_stub_whose_record_named_no_queue_name_none(world_without_names):
+    world, lease = world_without_names
+    assert world.sign(lease.token, checkpoint="1") == OK
+    world.at(5)
+    assert [fact.queue for fact in world.facts if fact.outcome == "started"][-1] is None
+    assert world.report(lease.token) == OK
+    assert (world.facts[-1].outcome, world.facts[-1].queue, world.facts[-1].handler) == ("succeeded", None, None)
+
+
+@pytest.fixture
+def world_without_names():
+    """A lease that an owner of an older version gave, and who holds it."""
+    world = PullWorld()
+    world.put(handler="train")
+    (lease,) = world.leases(world.once(1))
+    world.log[:] = [
+        record._replace(facts=tuple(fact._replace(queue=None, handler=None) for fact in record.facts))
+        for record in world.log
+    ]
+    take_over_blindly(world)
+    return world, lease
+
+
+@pytest.mark.parametrize("what", ["update", "fence"])
+def test_a_lease_that_has_ended_does_not_come_back_when_its_task_is_let_go_of(what):
+    retry = WireRetry(9, 3_600_000, 3_600_000)
+    world = PullWorld(limits=Limits(least_wait_us=0, max_held_bytes=60 * 1024, lane_depth=4))
+    key = world.put(retry=retry)
+    (lease,) = world.leases(world.once(1))
+    take_over_blindly(world)
+    the_row_is_read(world, retry=retry)
+    assert world.report(lease.token, "failed", failure=Failure("OSError", "no")) == OK
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(1_000, len(world.log)), world.now)
+    for n in range(100):
+        world.put(lane=f"later{n}", due=200)
+    world.pump()
+    if what == "update":
+        world.command("enqueue", key, queue="gpu", retry=retry)
+    else:
+        world.engine.sent(world.tenure, world.fence, ok=False, now=world.now)
+        world.pump()
+        world.engine.confirmed(world.tenure, world.fence, 0, world.now)
+    world.pump()
+    assert list(world.engine.leases) == []
+    assert world.engine.gate("gpu").running == 0

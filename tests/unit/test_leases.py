@@ -10,6 +10,7 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.leases import repeated_calls
+from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import (
     CANCELLED,
@@ -1111,3 +1112,20 @@ def test_a_task_that_is_cancelled_before_the_answer_leaves_room_for_the_next(wor
     world.partition.outbox.again()
     assert [lease.key.uniqueness_key for lease in world.leases(number)] == ["2"]
     assert world.now < NOW + 5 * SECOND
+
+
+def test_what_was_given_for_one_want_and_ended_is_made_up_for_by_that_want(world):
+    world.engine.put_queue("cpu", QueueLimits(pull=True), world.now)
+    for n in range(2):
+        world.put(f"gpu{n}")
+        world.put(f"cpu{n}", queue="cpu")
+    number = world.call("w", "s", 1, 30, wants=(Want("gpu", 2), Want("cpu", 3)))
+    assert world.answer(number, deliver=False) is None
+    world.command("cancel", TaskKey(NOW, "gpu0", "u"), request_id=None)
+    for n in range(2, 9):
+        world.put(f"cpu{n}", queue="cpu")
+    world.put("gpu7")
+    world.pump(deliver=False)
+    world.partition.outbox.again()
+    leased = [lease.key.ordering_id for lease in world.leases(number)]
+    assert sorted(leased) == ["cpu0", "cpu1", "cpu2", "gpu1", "gpu7"]

@@ -6,15 +6,17 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.stored_task_records import Bearer, ScanRow
+from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import FAILED, Failure
 from scylla_spark.core.tenure import Basis
 from scylla_spark.name_fingerprint import chosen, fingerprint
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
+from tests.support.worker_harness import PullWorld
 
 LIMIT = 60 * 1024
 
@@ -297,3 +299,79 @@ def test_checkpoints_of_tasks_that_are_loaded_count_as_held(world):
     world.command("cancel", invocation.key)
     world.pump()
     assert world.engine.held_bytes < before
+
+
+def let_go(world):
+    """As much comes as makes it let go of all that waits for long."""
+    for n in range(100):
+        world.enqueue(lane=f"later{n}", due=200)
+    world.pump()
+    assert "a" not in world.partition.lanes
+
+
+def failed_once(world):
+    """A task that has failed, and waits an hour."""
+    key = world.enqueue(retry=WireRetry(9, 3_600_000, 3_600_000))
+    (invocation,) = world.pump()
+    world.finish(invocation, FAILED, failure=Failure("OSError", "no"))
+    world.pump()
+    return key, world.facts[-1]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_an_attempt_is_kept_in_mind_until_progress_is_past_its_record(world, early):
+    """Ingest writes progress last: of two answers with the same progress one may tell of an attempt, and the other not."""
+    key, fact = failed_once(world)
+    place = len(world.log) - 1
+    if early:
+        known = Known(False, 1, 1, fact.next_us, None, fact.brief_error, place)
+        world.engine.looked_up(world.tenure, {key: known}, Basis(1_000, place), world.now)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(1_000, place), world.now)
+    let_go(world)
+    row = ScanRow(Command("enqueue", key, 0, "h", retry=WireRetry(9, 3_600_000, 3_600_000)), first=0)
+    world.engine.rows(world.tenure, [row], Basis(1_000, place), world.now)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(1_000, place), world.now, frozenset())
+    assert world.pump() == []
+    assert world.partition.attempts[key].known.attempt == 1
+
+
+@pytest.mark.parametrize("tells", [False, True], ids=["tables that lack it", "tables that have it"])
+def test_the_end_of_a_task_that_was_let_go_of_tells_its_attempts(world, tells):
+    key, fact = failed_once(world)
+    if tells:
+        world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(1_000, len(world.log)), world.now)
+    let_go(world)
+    world.command("cancel", key, request_id="r")
+    world.pump()
+    known = Known(False, 1, 1, fact.next_us, None, fact.brief_error, len(world.log)) if tells else Known()
+    world.engine.looked_up(world.tenure, {key: known}, Basis(1_000, len(world.log)), world.now)
+    world.pump()
+    (end,) = [fact for fact in world.facts if fact.outcome == "cancelled"]
+    assert (end.attempt, end.used, end.request_id) == (1, 1, "r")
+
+
+def test_a_lane_that_was_left_meanwhile_is_not_made_anew_by_the_cut_of_a_scan():
+    """Of lanes of which a scan reads the leased head alone, it tells a cut before all tasks."""
+    world = PullWorld(limits=Limits(max_held_bytes=LIMIT, lane_depth=4, least_wait_us=0))
+    world.put(unique="1")
+    world.put(unique="2", payload="x" * 3_000)
+    (lease,) = world.leases(world.once(1))
+    started = world.facts[-1]
+    row = ScanRow(Command("enqueue", lease.key, 0, None, "gpu"), attempt=1, used=1, work=started.work, place=0)
+    mark = Mark(2, len(world.log))
+    world.report(lease.token, "yielded", after_ms=0)
+    for n in range(79):
+        world.put(f"other{n}")
+    commands = [Command("enqueue", TaskKey(NOW, f"p{n}", "u"), 81 + n, None, "gpu", "x" * 4_000) for n in range(5)]
+    commands.append(Command("enqueue", TaskKey(NOW, "a", "3"), 86, None, "gpu"))
+    world.engine.commands(world.tenure, commands, 87, world.now)
+    world.pump()
+    assert "a" not in world.partition.lanes
+    world.engine.rows(world.tenure, [row], mark.basis, world.now)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": BEFORE_ALL}, mark, world.now, frozenset())
+    assert "a" not in world.partition.lanes
+    rows = [
+        ScanRow(Command("enqueue", TaskKey(NOW, "a", u), n, None, "gpu")) for n, u in ((0, "1"), (1, "2"), (86, "3"))
+    ]
+    world.engine.rows(world.tenure, rows, Basis(1_000, len(world.log)), world.now)
+    assert len(world.partition.lanes["a"].entries) == 3

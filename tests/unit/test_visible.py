@@ -18,7 +18,7 @@ from scylla_spark.cli.output import Output, error
 from scylla_spark.config.settings import Log
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
-from scylla_spark.visible import as_clause, spreadsheet_cell, visible, visible_json, visible_lines
+from scylla_spark.visible import as_clause, spreadsheet_cell, visible, visible_json, visible_json_begin, visible_lines
 from tests.support.delta_tables import append, at, fact, make, rejected, task
 
 # colour, title, clipboard, C1's CSI, DEL, backspace, carriage return, a line of "ours", direction, isolates, zero width, separators
@@ -186,3 +186,24 @@ def test_what_libraries_log_is_harmless(capsys, monkeypatch):
     err = capsys.readouterr().err
     assert "fake" in err
     assert harmless(err)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda more: st.lists(more) | st.dictionaries(st.text(), more),
+        max_leaves=20,
+    )
+)
+def test_the_beginning_of_short_json_is_all_of_it(value):
+    text, is_cut = visible_json_begin(value, 100_000)
+    assert (json.loads(text), is_cut, harmless(text)) == (value, False, True)
+    assert visible_json_begin(value, len(text)).text.startswith(text[:20])
+
+
+def test_what_is_written_of_deep_json_does_not_grow_with_its_depth():
+    value = json.loads("[" * 190 + "0," * 50_000 + "0" + "]" * 190)
+    assert visible_json_begin({"a": [1, {"b": []}]}, 1000).text == visible_json({"a": [1, {"b": []}]}, indent=2)
+    assert len(visible_json_begin(value, 10**9).text) < 500_000
+    text, is_cut = visible_json_begin(value, 1000)
+    assert (len(text), is_cut) == (1000, True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import context
+from scylla_spark.cli.context import context, task_key
 from scylla_spark.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
@@ -46,19 +46,23 @@ def show(
 @app.command()
 def skip(
     ctx: typer.Context,
-    ordering_id: Annotated[str, typer.Argument(help="The lane")],
+    key: Annotated[list[str], typer.Argument(metavar="KEY", help="Key of its head, as `lane show` has told it")],
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
 ) -> None:
-    """Cancel the head of a lane, so that the task behind it is next; one that runs is left alone."""
-    cli = context(ctx)
+    """Cancel the head of a lane, so that the task behind it is next; one that runs, or is not the head any more, is left alone."""
+    cli, wanted = context(ctx), task_key(key)
     with cli.scheduler() as scheduler:
-        _, (head, *_) = _seen(scheduler, ordering_id, 1)
-        answer = scheduler.task(head.key).cancel(timeout)
+        _, (head, *_) = _seen(scheduler, wanted.ordering_id, 1)
+        if head.key != wanted:
+            raise ConflictError(
+                f"{wanted} is not the head of its lane; nothing was done.", hint="`lane show` tells which task is."
+            )
+        answer = scheduler.task(wanted).cancel(timeout)
     if answer != "cancelled":
         raise ConflictError(
-            f"{head.key} cannot be cancelled any more: it runs or has ended.", hint="`task cancel --grace 10s` ends what runs.",
+            f"{wanted} cannot be cancelled any more: it runs or has ended.", hint="`task cancel --grace 10s` ends what runs.",
         )  # fmt: skip
-    cli.output.record({"key": str(head.key), "answer": answer})
+    cli.output.record({"key": str(wanted), "answer": answer})
 
 
 def _seen(scheduler: Scheduler, ordering_id: str, limit: int) -> tuple[dict[str, Any], list[LaneTask]]:

@@ -74,7 +74,7 @@ def _tidy(cli: Context, work: Callable[[Ingest], None]) -> None:
     ingest = Ingest(spark, settings)
     try:
         ingest.hold()
-        ingest.begin()
+        ingest.open_to_tidy()
         work(ingest)
     finally:
         ingest.stop()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from scylla_spark.clock import iso
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import Recorder
-from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, STUB, WAITING, Entry, Lane
+from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.runs import Runs
@@ -17,7 +17,7 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.stored_task_records import Known
+from scylla_spark.core.stored_task_records import NOTHING, Known
 from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, Failure
 from scylla_spark.core.tenure import Basis, Tenure
 
@@ -73,9 +73,9 @@ class Cancels:
             self._state.ask(action.Lookup(tenure, list(answers)))  # what ended meanwhile is forgotten by now
             return
         for key, known in answers.items():
-            self._known(partition, key, known, basis, now)
+            self._known(partition, key, known, now)
 
-    def _known(self, partition: Partition, key: TaskKey, known: Known, basis: Basis, now: int) -> None:
+    def _known(self, partition: Partition, key: TaskKey, known: Known, now: int) -> None:
         done = known.ended or key in partition.ended
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
@@ -85,12 +85,12 @@ class Cancels:
         elif entry is not None:
             entry.requests += requests_of(waiting)
         elif waiting:
-            self._cancel_unknown(partition, key, requests_of(waiting), now)
+            self._cancel_unknown(partition, key, requests_of(waiting), known, now)
         if lane is None or entry is None:
             self._names.know_more(partition, key)
             return
         entry.verified = True
-        lane.note_attempt(entry, known, basis.outcomes_offset)
+        lane.note_attempt(entry, known)
         if (
             done and entry.stage is OPEN
         ):  # else the tables tell of what we wrote, and the lane waits until that is read back
@@ -115,9 +115,11 @@ class Cancels:
             self._recorder.answer(partition, key, [command.request_id], now)
         elif lane is not None and entry is not None:
             self.cancel_entry(partition, lane, entry, command, now)
-        elif not partition.left(key) and self._surely_new(partition, command):
+        elif (
+            not partition.left(key) and self._surely_new(partition, command) and not (lane and lane.may_have_tried(key))
+        ):
             partition.told[key] = None
-            self._cancel_unknown(partition, key, requests_of([command]), now)
+            self._cancel_unknown(partition, key, requests_of([command]), NOTHING, now)
         else:
             self._look_up_for(partition, command)
 
@@ -138,12 +140,15 @@ class Cancels:
         if len(waiting) == 1:
             self._state.ask(action.Lookup(partition.tenure, [command.key]))
 
-    def _cancel_unknown(self, partition: Partition, key: TaskKey, requests: tuple[str, ...], now: int) -> None:
-        """Ends a key of which no task is loaded; once, however many cancels there are."""
+    def _cancel_unknown(
+        self, partition: Partition, key: TaskKey, requests: tuple[str, ...], known: Known, now: int
+    ) -> None:
+        """Ends a key of which no task is loaded; once, however many cancels there are. `known`: what the tables tell of it."""
         partition.ending.add(key)
         first, tried = requests[0] if requests else None, partition.attempts.get(key)
-        attempt, used = (tried.known.attempt, tried.known.used) if tried is not None else (0, 0)
-        fact = Fact(key, attempt, CANCELLED, finished_us=now, used=used, request_id=first)
+        if tried is not None and tried.known.attempt >= known.attempt:
+            known = tried.known
+        fact = Fact(key, known.attempt, CANCELLED, finished_us=now, used=known.used, request_id=first)
         self._recorder.record(partition, fact, now)
         self._recorder.answer(partition, key, requests[1:], now)
 
@@ -176,9 +181,8 @@ class Cancels:
         first = entry.requests[0] if entry.requests else None
         work = entry.work if entry.leased else None  # of an earlier owner's lease, which ends with it
         fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first, work=work)
-        if entry.data.offset != STUB:  # who is told of the ends of a queue or a handler is told of this one, too
-            fact = fact.of(entry.data)
-        self._recorder.record(partition, fact, now)
+        # who is told of the ends of a queue or a handler is told of this one, too
+        self._recorder.record(partition, fact.of(entry.data), now)
         self._recorder.answer(partition, entry.key, entry.requests[1:], now)
         entry.requests = ()
 

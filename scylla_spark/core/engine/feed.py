@@ -120,7 +120,7 @@ class Feed:
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(key.ordering_id, partition.holding)
-            self._offer_row(partition, row, basis, now)
+            self._offer_row(partition, row, now)
 
     def scanned(
         self,
@@ -166,7 +166,7 @@ class Feed:
         return True
 
     def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, known_us: int, now: int) -> None:
-        if ordering_id not in partition.lanes and partition.left(frontier):
+        if ordering_id not in partition.lanes and partition.is_left(ordering_id):
             return  # nothing of it was loaded, and it will be read as a whole
         lane = partition.lane(ordering_id)
         lane.missed = lane.reloading and lane.frontier is not None
@@ -207,7 +207,7 @@ class Feed:
             partition.ended.since_us = max(partition.ended.since_us, max(key.time_us for key in old) + 1)
             partition.forget_cancels(old)
         if partition.state is ACTIVE:
-            for key in [k for k, tried in partition.attempts.items() if tried.told_at <= covered.outcomes_offset]:
+            for key in [k for k, tried in partition.attempts.items() if tried.known.place < covered.outcomes_offset]:
                 outcomes_floor = max(outcomes_floor, covered.outcomes_offset)
                 partition.forget_attempt(key)
         partition.floor = partition.floor.or_later(Basis(covered.tasks_offset if old else 0, outcomes_floor))
@@ -252,7 +252,7 @@ class Feed:
             lane.covers = -1
         lane.cut(frontier if more or not last else None)
         for row in rows:
-            self._offer_row(partition, row, basis, now)
+            self._offer_row(partition, row, now)
         self._waiting.settle(partition, lane, now)
 
     def _offer(self, partition: Partition, command: Command, now: int) -> None:
@@ -302,15 +302,15 @@ class Feed:
         is_known = lane is not None and lane.find(row.command.key) is not None
         return not is_known and _first_of(row) >= partition.tasks_position
 
-    def _offer_row(self, partition: Partition, row: ScanRow, basis: Basis, now: int) -> None:
+    def _offer_row(self, partition: Partition, row: ScanRow, now: int) -> None:
         try:
             if failpoint.armed:
                 failpoint.reach("engine.row", row.command.key.uniqueness_key)
-            self._row(partition, row, basis, now)
+            self._row(partition, row, now)
         except Exception as error:
             self._defects.set_aside(partition, row.command.key, error, now)
 
-    def _row(self, partition: Partition, row: ScanRow, basis: Basis, now: int) -> None:
+    def _row(self, partition: Partition, row: ScanRow, now: int) -> None:
         key = row.command.key
         if key in partition.ended or key in partition.ending:
             return
@@ -326,7 +326,7 @@ class Feed:
             if lane.frontier is not None and key > lane.frontier:
                 lane.missed = lane.missed or lane.reloading
                 return
-            entry = Entry(row.command, verified=True, known=row.known, told_at=basis.outcomes_offset)
+            entry = Entry(row.command, verified=True, known=row.known)
             _note_first(entry, row)
             # of what the tail has read it is known, unless it is just being asked
             known = partition.names.settled and name_of(key) not in partition.names.pending
@@ -339,7 +339,7 @@ class Feed:
             newer = row.command.offset > entry.data.offset
             if newer:
                 self._book.overwrite(lane, entry, row.command)
-            known = lane.note_attempt(entry, row.known, basis.outcomes_offset)
+            known = lane.note_attempt(entry, row.known)
             if (known or newer or was_undecided or entry.undecided) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
             self._names.consider(partition, entry)  # an update may have come before what it updates was read

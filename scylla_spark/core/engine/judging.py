@@ -87,7 +87,9 @@ class Judging:
                 verdict = FAILED
                 self._state.counts["retries_exhausted"] += 0 if outcome.final else 1
         self._state.counts[f"attempts_{outcome.outcome}"] += 1
-        named = (invocation.queue, invocation.handler or None, entry.data.tags or None) if next_us is None else ()
+        named = (
+            (invocation.queue or None, invocation.handler or None, entry.data.tags or None) if next_us is None else ()
+        )
         asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(
             entry.key, invocation.attempt, verdict, outcome.started_us, outcome.finished_us, invocation.planned_us, used,

@@ -67,7 +67,7 @@ class Entry:
         first: offset of its first enqueue, as far as it is known; STUB: it is not.
         unique: whether that asked for its name to be unique.
         sole: it is known to hold its name.
-        told_at: tables that have read so far in `outcomes` hold what is known of the attempt; 0: nothing is.
+        place: offset in `outcomes` of the fact that tells of the attempt; -1: there is none.
         cost: how many bytes it is taken to hold.
     """
 
@@ -82,18 +82,18 @@ class Entry:
         "held",
         "key",
         "next_us",
+        "place",
         "requests",
         "settled",
         "sole",
         "stage",
-        "told_at",
         "unique",
         "used",
         "verified",
         "work",
     )
 
-    def __init__(self, data: Command, *, verified: bool, known: Known = NOTHING, told_at: int = 0) -> None:
+    def __init__(self, data: Command, *, verified: bool, known: Known = NOTHING) -> None:
         self.key = data.key
         self.data = data
         self.verified = verified
@@ -111,7 +111,7 @@ class Entry:
         self.requests: tuple[str, ...] = ()
         self.work: WorkNote | None = known.work
         self.error: LastError | None = known.error
-        self.told_at = told_at if known.attempt else 0
+        self.place = known.place
         self.first, self.unique, self.sole = data.offset, data.unique, False
 
     def note_first(self, offset: int, *, unique: bool) -> None:
@@ -124,12 +124,11 @@ class Entry:
         """Whether it is not known yet if another task has its name; until then it does not start. What has begun had it."""
         return self.unique and not self.sole and not self.attempt
 
-    def note_attempt(self, told: Known, told_at: int) -> bool:
+    def note_attempt(self, told: Known) -> bool:
         """Takes what is recorded of an attempt, unless a later one, or the end of the same one, is known; whether it did.
 
         Args:
             told: of the attempt; an error that is told of the start of one is that of an earlier one.
-            told_at: tables that have read so far in `outcomes` hold it.
         """
         if told.attempt < self.attempt or not told.attempt:
             return False
@@ -140,19 +139,19 @@ class Entry:
             if settled:
                 self.error = told.error
             self.next_us = max(told.next_us, self.key.time_us)
-            self.told_at = told_at
-        elif (told.attempt, settled) == (self.attempt, self.settled):
-            if settled:
-                self.told_at = min(told_at, self.told_at)
-            elif told.work is not None and told_at > self.told_at:
-                self.work, self.told_at = told.work, told_at  # a start that was told again, with a later checkpoint
+            self.place = told.place
+        elif (told.attempt, settled) == (self.attempt, self.settled) and told.place > self.place:
+            self.place = told.place
+            if told.work is not None:
+                self.work = told.work  # a start that was told again, with a later checkpoint
         self.cost += attempt_bytes(self.known) - attempt_bytes(before)
         return is_news
 
     @property
     def known(self) -> Known:
         """What is known of its attempts."""
-        return Known(False, self.attempt, self.used, self.next_us if self.settled else 0, self.work, self.error)
+        next_us = self.next_us if self.settled else 0
+        return Known(False, self.attempt, self.used, next_us, self.work, self.error, self.place)
 
     @property
     def expires_us(self) -> int:
@@ -207,12 +206,13 @@ class Lane:
         stamp: grows whenever older timer and ready marks of this lane become void.
         missed: rows past the frontier were offered while a reload was under way, so its answer may be too old.
         covers: newest offset of `tasks` among what was let go of past the frontier; a reload must read tables that hold it.
+        tried_left: tasks past the frontier may have had an attempt.
         untouched: it was made when nothing of it was open, so no earlier owner can have begun any of its tasks.
     """
 
     __slots__ = (
         "_aside", "_heap", "_holding", "active", "asked_us", "beyond", "covers", "depth", "entries", "frontier", "held",
-        "missed", "ordering_id", "out", "reloading", "stamp", "state", "untouched",
+        "missed", "ordering_id", "out", "reloading", "stamp", "state", "tried_left", "untouched",
     )  # fmt: skip
 
     def __init__(self, ordering_id: str, holding: Holding) -> None:
@@ -229,6 +229,7 @@ class Lane:
         self.reloading = False
         self.missed = False
         self.covers = -1
+        self.tried_left = False
         self.untouched = False
         self.depth = 0
         self.asked_us = 0
@@ -257,10 +258,10 @@ class Lane:
         entry.cost += more
         entry.note_first(command.offset, unique=command.unique)
 
-    def note_attempt(self, entry: Entry, told: Known, told_at: int) -> bool:
+    def note_attempt(self, entry: Entry, told: Known) -> bool:
         """Takes what is recorded of an attempt of one of its tasks; see `Entry.note_attempt`."""
         before = entry.cost
-        is_news = entry.note_attempt(told, told_at)
+        is_news = entry.note_attempt(told)
         self._holding.add(entry.cost - before)
         return is_news
 
@@ -329,7 +330,9 @@ class Lane:
     def cut(self, frontier: TaskKey | None) -> None:
         """Sets the frontier; tasks past it move aside, tasks kept aside up to it move in."""
         self.frontier = frontier
-        if frontier is not None:
+        if frontier is None:
+            self.tried_left = False
+        else:
             for key, entry in list(self.entries.items()):
                 if key > frontier and entry is not self.active and not entry.held:
                     self._set_aside(self.entries.pop(key))
@@ -369,7 +372,12 @@ class Lane:
         self.let_pass(entry.data.offset)
         if entry.attempt:
             tried.append(entry)
+            self.tried_left = True
         return True
+
+    def may_have_tried(self, key: TaskKey) -> bool:
+        """Whether a task that is not loaded may have had an attempt, of which its end should tell."""
+        return self.tried_left and self.frontier is not None and key > self.frontier
 
     def let_pass(self, offset: int) -> None:
         """A record past the frontier is not kept: the next reload must read tables that hold it."""

@@ -22,14 +22,13 @@ from scylla_spark.core.engine.lane import (
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.own_defects import Defects
 from scylla_spark.core.engine.ownership import Ownership
-from scylla_spark.core.engine.partition import DROPPED, Partition
+from scylla_spark.core.engine.partition import DROPPED, Partition, known_by
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.records.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
-from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.task import NOT_STARTED, STARTED, Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.errors import VersionError
@@ -194,8 +193,7 @@ class Outcomes:
             if lane.state is LOOKUP and lane.active is None:
                 lane.state = WAITING  # a cancel ended what was being looked up
         else:
-            told = Known(False, fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
-            lane.note_attempt(entry, told, offset + 1)
+            lane.note_attempt(entry, known_by(fact, offset))
             if starting:
                 entry.announced = entry.attempt
             elif fact.outcome != STARTED:

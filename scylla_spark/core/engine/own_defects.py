@@ -10,6 +10,7 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.rejection_reason import of_defect
+from scylla_spark.core.stored_task_records import NOTHING
 from scylla_spark.core.task import FAILED, Failure
 
 
@@ -55,13 +56,16 @@ class Defects:
         entry = lane.find(key) if lane is not None else None
         if entry is not None and entry.stage is not OPEN:
             return  # what runs ends by itself
-        attempt, used = (entry.attempt, entry.used) if entry is not None else (0, 0)
+        tried = partition.attempts.get(key)
+        known = entry.known if entry is not None else tried.known if tried is not None else NOTHING
         if lane is not None and entry is not None:
             lane.remove(key)
             lane.state = RUNNING if lane.out else RECORDING if lane.held else WAITING
         partition.ending.add(key)
         kind, stack = of_defect(error)
         failure = Failure(kind, f"{type(error).__name__}: {error}"[:1000], stack)
-        self._recorder.record(partition, Fact(key, attempt, FAILED, finished_us=now, used=used, failure=failure), now)
+        self._recorder.record(
+            partition, Fact(key, known.attempt, FAILED, finished_us=now, used=known.used, failure=failure), now
+        )
         if lane is not None:
             self._waiting.settle(partition, lane, now)

@@ -92,12 +92,10 @@ class Attempted(NamedTuple):
 
     Attributes:
         known: of it.
-        told_at: tables that have read so far in `outcomes` hold it.
         queue: of the task, where the record said so; likewise its handler and tags.
     """
 
     known: Known
-    told_at: int
     queue: str | None = None
     handler: str | None = None
     tags: tuple[str, ...] = ()
@@ -220,9 +218,13 @@ class Partition:
                     lane.covers = covers
         return lane
 
+    def is_left(self, ordering_id: str) -> bool:
+        """Whether the tasks of a lane, of which none is loaded, were left in the tables, or all but some that came later."""
+        return bool(self.unloaded) and fingerprint(ordering_id) in self.unloaded
+
     def left(self, key: TaskKey) -> bool:
         """Whether earlier tasks of the key's lane were left in the tables."""
-        return bool(self.unloaded) and fingerprint(key.ordering_id) in self.unloaded
+        return self.is_left(key.ordering_id)
 
     def begins(self, key: TaskKey) -> bool:
         """Whether a task from the log of `tasks` is the first of its lane, of which nothing was open, here or in the tables."""
@@ -248,10 +250,10 @@ class Partition:
 
     def keep_in_mind(self, entry: Entry) -> None:
         """A task is let go of that has had an attempt: what is known of that stays, or answers of tables that lack it are void."""
-        if entry.told_at > self.mark.outcomes_offset:
-            self.note_attempt(entry.key, Attempted(entry.known, entry.told_at))
+        if entry.place >= self.mark.outcomes_offset:
+            self.note_attempt(entry.key, Attempted(entry.known))
         else:
-            self.floor = self.floor.or_later(Basis(0, entry.told_at))
+            self.floor = self.floor.or_later(Basis(0, entry.place + 1))
 
     def leave(self, ordering_id: str, offset: int) -> None:
         """A record of a lane of which nothing is loaded is not kept."""
@@ -297,8 +299,7 @@ class Partition:
 
     def note_fact(self, fact: Fact, offset: int) -> None:
         """A fact that stands there tells of an attempt of a task that is not loaded."""
-        known = Known(False, fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
-        self.note_attempt(fact.key, Attempted(known, offset + 1, fact.queue, fact.handler, fact.tags or ()))
+        self.note_attempt(fact.key, Attempted(known_by(fact, offset), fact.queue, fact.handler, fact.tags or ()))
 
     def note_attempt(self, key: TaskKey, attempted: Attempted) -> None:
         """That is known of a task that is not loaded."""
@@ -311,3 +312,8 @@ class Partition:
         attempted = self.attempts.pop(key, None)
         if attempted is not None:
             self.holding.add(-note_bytes(key) - attempt_bytes(attempted.known))
+
+
+def known_by(fact: Fact, offset: int) -> Known:
+    """What a fact that stands there tells of an attempt."""
+    return Known(False, fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error, offset)

@@ -121,7 +121,8 @@ class Waiting:
         """A task that was not known is loaded into its lane."""
         tried = partition.attempts.get(entry.key) if partition.attempts else None
         if tried is not None:
-            entry.note_attempt(tried.known, tried.told_at)
+            entry.note_attempt(tried.known)
+            partition.forget_attempt(entry.key)  # it is the task's from now on
         if entry.error is not None:
             self._rates.learn(
                 entry.data, entry.error, entry.next_us, now

@@ -119,9 +119,9 @@ class Fact(NamedTuple):
         """This fact with what those who are told of ends go by.
 
         Args:
-            task: that it concerns.
+            task: that it concerns; an empty queue is not known.
         """
-        return self._replace(queue=task.queue, handler=task.handler, tags=task.tags or None)
+        return self._replace(queue=task.queue or None, handler=task.handler, tags=task.tags or None)
 
     @property
     def brief_error(self) -> LastError | None:

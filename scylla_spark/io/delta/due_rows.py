@@ -42,7 +42,8 @@ def open_rows(readers: TableReader, marks: Mapping[int, Mark], window: Window) -
         window: which scheduled times.
 
     Returns:
-        Grain: one row per open key. `partition_id`, columns of `tasks`, and `attempt`, `used`, `next_at`, `work`, `error` (null if none).
+        Grain: one row per open key. `partition_id`, columns of `tasks`, and `attempt`, `used`, `next_at`, `work`,
+        `error`, `fact_offset` (null if none).
     """
     import polars as pl
 
@@ -62,7 +63,7 @@ def _open_of_partition(readers: TableReader, number: int, mark: Mark, window: Wi
         inside &= pl.col("scheduled_time") > pl.lit(from_us(window.after_us))
     # completions before tasks: what is purged goes from tasks first, so an older view of completions is the safe one
     ended = readers.frame(COMPLETIONS, pruning).filter(inside).select(*IDENTITY)
-    attempts = newest_attempts(readers.frame(ATTEMPTS, pruning).filter(inside))
+    attempts = newest_attempts(readers.frame(ATTEMPTS, pruning).filter(inside), "fact_offset")
     tasks = readers.frame(TASKS, pruning)
     if window.until_us >= mark.folded_until_us:
         far = [("scheduled_time", "<=", from_us(window.until_us))]
@@ -166,6 +167,7 @@ def filled(rows: pl.LazyFrame, keys: pl.DataFrame) -> pl.DataFrame:
             offset=pl.coalesce("data_offset", "cancel_offset"), cancelled=pl.col("cancel_offset").is_not_null(),
             attempt=pl.col("attempt").fill_null(0), used=pl.col("used").fill_null(0),
             next_us=epoch_us("next_at").fill_null(0), work=pl.col("work"), error=pl.col("error"), leased=is_leased(),
+            fact_offset=pl.col("fact_offset").fill_null(-1),
         )
         .collect()
     )  # fmt: skip

@@ -17,11 +17,11 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.duration import duration_us
-from scylla_spark.errors import ConflictError
-from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rows
+from scylla_spark.errors import ConfigError, ConflictError
+from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rows, stored_version
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.schemas import DEPLOYMENT, PROGRESS, TABLES, Table
+from scylla_spark.schemas import DEPLOYMENT, PROGRESS, TABLES, TABLES_OF_FIRST_VERSION, VERSION, Table
 
 if TYPE_CHECKING:
     import deltalake
@@ -53,19 +53,31 @@ def ensure_tables(settings: Settings, topic_ids: dict[str, str], *, now: int) ->
         What is stored of the deployment; of tables of an older version, as it is before they are migrated.
 
     Raises:
-        ConfigError: the partition count differs, a topic is not the one these tables were filled from, or the tables are of
-            newer code.
+        ConfigError: the partition count differs, a topic is not the one these tables were filled from, the tables are of
+            newer code, or one of them is gone.
     """
     readers, wanted = TableReader(settings.tables_path), deployment(settings, topic_ids)
     stored = readers.stored() if readers.exists(DEPLOYMENT) else {}
     if stored:
         check_version(stored)
         check(stored, wanted)
+        _refuse_loss(readers, stored)
     first_rows = {PROGRESS: _first_marks(settings, now), DEPLOYMENT: stored_rows(wanted)}
     for table in TABLES:  # the deployment comes last: readers take it for the sign that all are there
         if not readers.exists(table):
             _make(readers.path, table, first_rows.get(table, []))
     return stored or _agreed(readers, wanted)
+
+
+def _refuse_loss(readers: TableReader, stored: dict[str, Any]) -> None:
+    """Once a deployment is stored, all tables of its version were there: an empty one in place of one that was lost would forget it."""
+    first = TABLES_OF_FIRST_VERSION if stored_version(stored) < VERSION else TABLES
+    gone = [table.name for table in first if not readers.exists(table)]
+    if gone:
+        raise ConfigError(
+            f"At {readers.path} the tables {', '.join(gone)} are gone, which this deployment has filled.",
+            hint="Bring them back: all tables together, from one copy. Without one, start a new deployment with new topics and tables.",
+        )
 
 
 def _agreed(readers: TableReader, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class OpenTasksReader:
         place, last = ("partition_id", "=", number), ("hour", "<=", until_us // HOUR_US)
         pruning: Pruning = [[place, within, last] for within in OpenHours.of(mark).conditions()]
         ended = self._readers.frame(COMPLETIONS, pruning).select(*IDENTITY)
-        attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning))
+        attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning), "fact_offset")
         tasks = self._tasks(pruning, until_us, mark.folded_until_us)
         rows = tasks.join(ended, on=IDENTITY, how="anti").head(bound.rows + 1)
         sizes = rows.select(size_bytes()).collect().to_series()
@@ -180,7 +180,7 @@ class OpenTasksReader:
             pl.col("scheduled_time") >= pl.lit(from_us(max(first.time_us, 0)))
         )
         ended = self._readers.frame(COMPLETIONS, pruning).filter(ours).select(*IDENTITY)
-        attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(ours))
+        attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(ours), "fact_offset")
         tasks = self._tasks(pruning, until_us, mark.folded_until_us).filter(ours)
         time = epoch_us("scheduled_time")
         behind = (time > pl.col("after_us")) | (

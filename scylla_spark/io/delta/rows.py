@@ -97,6 +97,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         work_note(row.get("work")),
         last_error(row.get("error")),
         row["data_offset"] if known and row["first_offset"] is None else row["first_offset"] if known else -1,
+        -1 if (place := row.get("fact_offset")) is None else place,
     )
 
 
@@ -224,6 +225,16 @@ def after_key(key: TaskKey) -> pl.Expr:
     return (time > at) | (
         (time == at) & ((lane > key.ordering_id) | ((lane == key.ordering_id) & (unique > key.uniqueness_key)))
     )
+
+
+def before_key(key: TaskKey) -> pl.Expr:
+    """Whether a row's key is smaller."""
+    import polars as pl
+
+    same = pl.all_horizontal(
+        pl.col(name) == value for name, value in zip(IDENTITY, (pl.lit(key.scheduled_time), *key[1:]), strict=True)
+    )
+    return ~after_key(key) & ~same
 
 
 def polars_type(spark_type: str) -> Any:

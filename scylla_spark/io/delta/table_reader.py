@@ -219,7 +219,7 @@ class TableReader:
     def known(self, keys: Collection[TaskKey]) -> dict[TaskKey, Known]:
         """What the tables hold of each key: whether it has ended, and its newest attempt."""
         ended = self.completed(keys)
-        newest = newest_attempts(self._only(keys, self._at(ATTEMPTS, keys))) if keys else None
+        newest = newest_attempts(self._only(keys, self._at(ATTEMPTS, keys)), "fact_offset") if keys else None
         rows = newest.with_columns(epoch_us("next_at")).collect().to_dicts() if newest is not None else []
         attempts = {TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]): row for row in rows}
         answers = {}
@@ -233,6 +233,7 @@ class TableReader:
                     row["next_at"] or 0,
                     work_note(row["work"]),
                     last_error(row["error"]),
+                    row["fact_offset"] if row["fact_offset"] is not None else -1,
                 )
                 if row
                 else Known(key in ended)

@@ -16,7 +16,7 @@ from scylla_spark.core.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.task_filter import TaskFilter
 from scylla_spark.io.delta.past_status import as_it_was
-from scylla_spark.io.delta.rows import IDENTITY, after_key, around, folded, in_us, stands_far
+from scylla_spark.io.delta.rows import IDENTITY, after_key, around, before_key, folded, in_us, stands_far
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_status_rows import (
     LISTED,
@@ -177,6 +177,28 @@ class TaskPages:
             best = _by_urgency(pl.concat(parts)).head(limit).collect()
         return [] if best is None else in_us(best.lazy()).collect().to_dicts()
 
+    def newest_page(
+        self, wanted: TaskFilter, limit: int, *, now: int, before: TaskKey | None = None, as_of_us: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Tasks as `page` gives them, in the opposite order: those with the latest scheduled times first.
+
+        Args:
+            wanted: which.
+            limit: most rows.
+            now: microseconds since the epoch.
+            before: only keys smaller than this.
+            as_of_us: as in `page`.
+        """
+        moment = now if as_of_us is None else as_of_us
+        earlier = [before_key(before)] if before is not None else []
+        found: list[dict[str, Any]] = []
+        for some in self._groups(wanted, None, as_of_us, _FIRST_ROWS, before=before, newest_first=True):
+            rows = with_state(some, moment).filter(*earlier, *passing(wanted, moment)).select(*LISTED)
+            found += reversed(in_us(rows.tail(limit - len(found))).collect().to_dicts())
+            if len(found) == limit:
+                break
+        return found
+
     def count(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> int:
         """How many tasks pass.
 
@@ -225,22 +247,28 @@ class TaskPages:
     # -- shares -----------------------------------------------------------------------------------------------------------
 
     def _groups(
-        self, wanted: TaskFilter, after: TaskKey | None, as_of_us: int | None, least: int
-    ) -> Iterator[pl.LazyFrame]:
-        """Rows of `status_rows` in key order: so many tasks first, then twice as many, and so on up to a bound."""
+        self, wanted: TaskFilter, after: TaskKey | None, as_of_us: int | None, least: int, *, before: TaskKey | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[pl.LazyFrame]:  # fmt: skip
+        """Rows of `status_rows` in key order: so many tasks first, then twice as many, and so on up to a bound.
+
+        With `newest_first` the last of them come first; within a group they stand in key order all the same.
+        """
         import polars as pl
 
         view, detailed = self._view(), asks_for_details(wanted)
         begin_us, end_us = scheduled_within(wanted)
+        end_us = end_us if before is None else min(end_us, before.time_us + 1)
         first = max(begin_us, after.time_us if after is not None else 0) // HOUR_US
         shares = [share for share in view.shares() if share >= first and (share == _FAR or share * HOUR_US < end_us)]
         if shares[-1:] == [_FAR] and end_us <= view.edge_us:
             shares.pop()
         group: list[int] = []
-        for number, share in enumerate(shares, 1):
+        for number, share in enumerate(reversed(shares) if newest_first else shares, 1):
             group.append(share)
             if sum(map(view.size, group)) >= least or number == len(shares):
-                yield pl.concat([frame.lazy() for frame in self._frames(view, group, as_of_us, detailed=detailed)])
+                frames = self._frames(view, sorted(group), as_of_us, detailed=detailed)
+                yield pl.concat([frame.lazy() for frame in frames])
                 group, least = [], min(2 * least, _READ_ROWS)
 
     def _view(self) -> _View:

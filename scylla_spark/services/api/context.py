@@ -34,6 +34,7 @@ from scylla_spark.services.api.access.access import DRY_RUN, may
 from scylla_spark.services.api.access.audit_trail import AuditTrail
 from scylla_spark.services.api.access.login_codes import LoginCodes
 from scylla_spark.services.api.access.required_scopes import NEEDS, UNSAID
+from scylla_spark.services.api.answer_json import answer_json
 from scylla_spark.services.api.follow.activity import Pulse
 from scylla_spark.services.api.follow.log_followers import Followers
 from scylla_spark.services.api.follow.records_tail import LogTail
@@ -248,9 +249,8 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
         status: of the answer.
         headers: further ones.
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     kind = _DryAnswer if isinstance(value, dict) and value.get("dry_run") is True else Response
-    return kind(text.encode(errors="replace"), status, dict(headers or {}), media_type=JSON)
+    return kind(answer_json(value).encode(errors="replace"), status, dict(headers or {}), media_type=JSON)
 
 
 def answers(views: Mapping[int, Any], *kinds: problems.Kind) -> dict[int | str, dict[str, Any]]:

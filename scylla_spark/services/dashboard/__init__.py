@@ -9,8 +9,9 @@ How a screen is added:
 3. It answers `page.shown("mine.html", name=value)`; an act answers `page.goes("/ui/mine", "What was done.")`.
 4. The template extends `base.html` and fills the block `live`, which is asked for anew when something has happened, and `before` and
    `still`, which stay; a page that does not change by itself says `{% set refreshes = false %}`. `_parts.html` has the macros `state`,
-   `button`, `task_table` and `said_json`; filters are `name`, `count`, `span`, `ms`, `json`, `segment`; `moment(text)` writes an instant.
-   No inline scripts or styles. Links are made by `url("/ui/mine", filter=…)`, parts of paths by `segment(name)`. In Python paths have no
-   prefix: `page.goes` puts it on; `within("/ui/mine", filter=…)` makes one with a query.
+   `token` (`token_once` in forms that make something, so that two presses do it once), `button`, `task_table` and `said_json`; filters
+   are `name`, `count`, `span`, `ms`, `json`, `segment`; `moment(text)` writes an instant.
+   No inline scripts or styles. Links are made by `url("/ui/mine", filter=…)`, parts of paths by `segment(name)`.
+   In Python paths have no prefix: `page.goes` puts it on; `within("/ui/mine", filter=…)` makes one with a query.
 5. Add the module to `SCREENS` in `app.py`, and its place in the navigation to `NAVIGATION` in `page_request.py`.
 """

@@ -23,23 +23,24 @@ class Known(NamedTuple):
     typical_us: Mapping[str, int]
 
 
-def expected_starts(tasks: list[dict[str, Any]], known: Known, now: int) -> list[dict[str, Any]]:
+def expected_starts(tasks: list[dict[str, Any]], known: Known, now: int, head: str | None) -> list[dict[str, Any]]:
     """The tasks of a lane, each with its expected start: never before the end of the one in front of it.
 
     A start is only a bound ("not before") from the first task on of which nobody knows how long it will take: its handler has not run
-    lately, it has run for longer than usual, or it is due and waits for something that has no time.
+    lately, it has run for longer than usual, it is due and waits for something that has no time, or the head is not for this reader to see.
 
     Args:
         tasks: in the order of the lane, as the API shows them.
         known: what tells when they will start.
         now: microseconds since the epoch.
+        head: id of the head of the lane; None: it is none of these tasks.
 
     Returns:
         Each task with `is_head`, `expected_at`, and `about`, which is false where that is only a bound; of a head that runs `runs_since`
         and `ends_at` (None: nobody knows).
     """
     found: list[dict[str, Any]] = []
-    bound_us, free_us, about = now, now, True
+    bound_us, free_us, about = now, now, head is not None
     for number, task in enumerate(tasks):
         typical = known.typical_us.get(known.handlers.get(task["id"], ""))
         took = 0 if task["cancelled"] else typical
@@ -53,10 +54,12 @@ def expected_starts(tasks: list[dict[str, Any]], known: Known, now: int) -> list
         bound_us = max(instant_of(task["next_start"] or "") or 0, bound_us)
         start_us = max(bound_us, free_us)
         if number == 0:
-            about = start_us > now  # what is due waits for something else
+            about = about and start_us > now  # what is due waits for something else
         is_about = about and number > 0
         expected_at = iso(start_us if is_about else bound_us)
-        found.append(task | {"runs_since": None, "is_head": number == 0, "expected_at": expected_at, "about": is_about})
+        found.append(
+            task | {"runs_since": None, "is_head": task["id"] == head, "expected_at": expected_at, "about": is_about}
+        )
         about = about and took is not None
         free_us = start_us + (took or 0)
     return found

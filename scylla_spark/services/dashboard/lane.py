@@ -39,13 +39,14 @@ async def look(page: Page) -> Response:
     except ApiProblem as problem:
         if problem.status != 404:
             raise
-        lane = {"state": "empty", "why": problem.sentence, "tasks": [], "partition": None}
+        lane = {"state": "empty", "why": problem.sentence, "head": None, "tasks": [], "partition": None}
     wanted = f"{filter_term('lane', name)} state:ended ended:>{since}"
-    ended = (await page.own.get("/v1/tasks", filter=wanted, limit=_ENDED))["tasks"]
+    found = await page.own.get("/v1/tasks", filter=wanted, limit=_ENDED, order="newest")
+    ended = found["tasks"]
     known = await _known(page, lane, filter_term("lane", name), ended)
     return page.shown(
-        "lane.html", place="lanes", lane_name=name, lane=lane, tasks=expected_starts(lane["tasks"], known, page.now), ended=ended,
-        wanted=filter_term("lane", name), since=since,
+        "lane.html", place="lanes", lane_name=name, more=len(lane["tasks"]) == _SHOWN, ended_more=found["next"] is not None, lane=lane,
+        tasks=expected_starts(lane["tasks"], known, page.now, lane["head"]), ended=ended, wanted=filter_term("lane", name), since=since,
     )  # fmt: skip
 
 
@@ -58,17 +59,17 @@ async def _then(page: Page, name: str, since: str, at_us: int) -> Response:
         raise unreadable("since", since, error.hint or "Write it like -24h.") from None
     stood = await page.own.get("/v1/tasks", filter=f"{term} state:open", as_of=as_of, limit=_SHOWN)
     wanted = f"{term} state:ended ended:>{iso(max(begin_us, 0))}"
-    ended = await page.own.get("/v1/tasks", filter=wanted, as_of=as_of, limit=_ENDED)
+    ended = await page.own.get("/v1/tasks", filter=wanted, as_of=as_of, limit=_ENDED, order="newest")
     return page.shown(
         "lane_then.html", place="lanes", lane_name=name, as_of=as_of, tasks=stood["tasks"], more=stood["next"] is not None,
-        ended=ended["tasks"], wanted=term, since=since,
+        ended=ended["tasks"], ended_more=ended["next"] is not None, wanted=term, since=since,
     )  # fmt: skip
 
 
 async def skip_head(page: Page) -> Response:
-    """Cancels the head of a lane."""
+    """Cancels the head of a lane, if it still is the one that the page has shown."""
     name = page.form.get("name", "")
-    told = await page.own.post(f"/v1/lanes/{segment(name)}:skip_head")
+    told = await page.own.post(f"/v1/lanes/{segment(name)}:skip_head", head=page.form.get("head"))
     done = "is cancelled" if told["answer"] == "cancelled" else "will be cancelled as soon as a dispatcher reads it"
     return page.goes(within("/ui/lanes", name=name), f"The head {told['uniqueness_key']} {done}.")
 
@@ -97,11 +98,12 @@ async def _began(page: Page, id: str, state: str) -> int | None:
 
 
 async def _typical(page: Page, handler: str, ended: list[dict[str, Any]]) -> int | None:
-    """How long a handler takes, microseconds: the median of its last runs in this lane, or of some of the last day."""
-    alike = [one["id"] for one in ended if one["handler"] == handler and one["state"] == "succeeded"][-_RUNS:]
+    """How long a handler takes, microseconds: the median of its last runs in this lane, the newest first in `ended`, or elsewhere."""
+    alike = [one["id"] for one in ended if one["handler"] == handler and one["state"] == "succeeded"][:_RUNS]
     if not alike:
         wanted = f"{filter_term('handler', handler)} state:succeeded scheduled:>-24h"
-        alike = [one["id"] for one in (await page.own.get("/v1/tasks", filter=wanted, limit=_RUNS))["tasks"]]
+        found = await page.own.get("/v1/tasks", filter=wanted, limit=_RUNS, order="newest")
+        alike = [one["id"] for one in found["tasks"]]
     told = await asyncio.gather(*(_attempts(page, id) for id in alike))
     spans = [
         (instant_of(some[-1]["finished_at"] or "") or 0) - (instant_of(some[-1]["started_at"] or "") or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from scylla_spark.services.dashboard.assets import Assets
 from scylla_spark.services.dashboard.guard import check_form, read_form
 from scylla_spark.services.dashboard.now_live import Parts
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
+from scylla_spark.services.dashboard.presses import Presses, press_of
 from scylla_spark.services.dashboard.sessions import RENEWED_US, SESSION, Session, Sessions
 from scylla_spark.visible import visible
 
@@ -32,6 +34,7 @@ NAVIGATION: Final = (
 """The six screens: their path below `/ui/`, and their name."""
 _SAID: Final = "said"
 _MOST_SAID: Final = 500
+_SENT_BEFORE: Final = "This form had been sent before, so it was done once. Load its page again to do it again."
 
 
 def within(path: str, **query: Any) -> str:
@@ -57,6 +60,7 @@ class Site:
         grammar: fields of the filter by the kind of their values: "name", "instant", "duration", "number".
         assets: styles and scripts.
         now_parts: what of Now changes, made for all who look.
+        presses: what came of forms that make something.
     """
 
     api: ASGIApp
@@ -66,6 +70,7 @@ class Site:
     grammar: Mapping[str, Sequence[str]]
     assets: Assets = field(default_factory=Assets)
     now_parts: Parts = field(default_factory=Parts)
+    presses: Presses = field(default_factory=Presses)
 
     def __post_init__(self) -> None:
         self.prefix = urlsplit(self.public_url).path.rstrip("/")
@@ -151,7 +156,7 @@ class Page:
         """
         said = unquote(self.request.cookies.get(self.site.sessions.cookie(_SAID), ""))[:_MOST_SAID]
         text = self.site.templates.get_template(template).render(
-            page=self, now=self.now, said=said, form_token=self.site.sessions.form_token(self.session),
+            page=self, now=self.now, said=said, form_token=self.site.sessions.form_token(self.session), form_id=secrets.token_hex(8),
             moment=lambda text: value_texts.moment_markup(text, self.now), **values,
         )  # fmt: skip
         answer = HTMLResponse(text, status)
@@ -169,6 +174,14 @@ class Page:
         answer = RedirectResponse(f"{self.site.prefix}{path}", 303)
         if said:
             self.set_cookie(answer, _SAID, quote(said[:_MOST_SAID]), seconds=60)
+        return answer
+
+    def goes_again(self, before: Response) -> Response:
+        """Sends the browser where the same form has led it before, and says so; what led nowhere is answered as it was."""
+        if "location" not in before.headers:
+            return before
+        answer = RedirectResponse(before.headers["location"], 303)
+        self.set_cookie(answer, _SAID, quote(_SENT_BEFORE), seconds=60)
         return answer
 
     def set_cookie(self, answer: Response, name: str, value: str, seconds: int | None = None) -> None:
@@ -238,7 +251,7 @@ class Screen(NamedTuple):
                 if self.acts:
                     page.form = dict(request.query_params) | await read_form(request)
                     check_form(request, page.form, None if self.is_anybodys else page.session, site.sessions)
-                answer = await self.view(page)
+                answer = await self._answered(page)
                 page.renew(answer)
                 return answer
             except ApiProblem as problem:
@@ -249,6 +262,14 @@ class Screen(NamedTuple):
                 return page.refused(ApiProblem(500, {"title": "A defect of the dashboard", "detail": detail}))
 
         return Route(self.path, endpoint, methods=["POST"] if self.acts else ["GET"])
+
+    async def _answered(self, page: Page) -> Response:
+        """What the view answers; of a form that makes something, and had been sent, what it answered then."""
+        press = press_of(page.request.url.path, page.form)
+        if not press:
+            return await self.view(page)
+        answer, had_been_sent = await page.site.presses.once(press, page.now, lambda: self.view(page))
+        return page.goes_again(answer) if had_been_sent else answer
 
 
 def shows(path: str, view: View) -> Screen:

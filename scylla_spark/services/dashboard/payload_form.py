@@ -2,25 +2,35 @@
 
 Schemas come from handlers, so nothing is believed of them: what is not understood becomes a field for JSON, and a schema that is no
 object with a bounded number of fields becomes no form at all. The handler judges the payload again when it runs.
+
+What is filled in is what would be sent: a value that its field cannot show and read back to the same JSON makes that field one for
+JSON, and a payload with parts that the schema does not name makes no form.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.clock import iso
-from scylla_spark.services.dashboard.value_texts import instant_of
+from scylla_spark.clock import iso, to_us
 
 PREFIX: Final = "payload."
+_AS_JSON: Final = "as_json."
+"""A form says so of fields that are written as JSON though their schema is understood."""
 _MOST_FIELDS: Final = 60
 _MOST_CHOICES: Final = 200
 _MOST_STEPS: Final = 10  # from one reference to the next
 _MOST_TEXT: Final = 300
 _PLAIN: Final = {"string": "text", "integer": "whole", "number": "number", "boolean": "flag"}
 _FORMATS: Final = {"date-time": "moment", "date": "day"}
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_FRACTION: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_UNSHOWN: Final = re.compile("[\r\0]")  # which no field of a page brings back as they were
 
 
 class Field(NamedTuple):
@@ -28,7 +38,7 @@ class Field(NamedTuple):
 
     Attributes:
         name: of the part of the payload.
-        kind: "text", "whole", "number", "flag", "choice", "moment", "day" or "json".
+        kind: "text", "whole", "number", "flag", "choice", "moment", "day" or "json"; "kept": it only keeps what was typed.
         label: for people.
         about: what the schema says of it.
         needed: whether it has to be given.
@@ -51,6 +61,11 @@ class Field(NamedTuple):
         """How the form calls it."""
         return PREFIX + self.name
 
+    @property
+    def as_json(self) -> str:
+        """How the form says that it is written as JSON for once."""
+        return _AS_JSON + self.name
+
 
 def fields_of(schema: object) -> list[Field] | None:
     """The fields of a payload; None: the schema does not say which there are, so that it is written as JSON.
@@ -69,15 +84,42 @@ def fields_of(schema: object) -> list[Field] | None:
     return [_field(name, part, schema, needed=name in names) for name, part in parts.items()]
 
 
-def filled(fields: list[Field], given: Mapping[str, str]) -> dict[str, str]:
-    """What the form shows: what was typed, else what a payload says that came as JSON."""
+def filled(fields: list[Field], given: Mapping[str, str]) -> tuple[list[Field], dict[str, str]] | None:
+    """The fields, and what each shows: what was typed, else what a payload says that came as JSON; None: it has parts that are no fields.
+
+    Args:
+        fields: of the form.
+        given: what was typed, or `payload`.
+    """
     try:
-        payload = json.loads(given.get("payload") or "{}")
-    except (ValueError, RecursionError):
-        payload = {}
-    payload = payload if isinstance(payload, dict) else {}
-    shown = {one.id: _text_of(one, payload[one.name]) for one in fields if one.name in payload}
-    return shown | dict(given)
+        payload = read_json(given.get("payload") or "{}")
+    except ValueError:
+        return None
+    if not isinstance(payload, dict) or not payload.keys() <= {one.name for one in fields}:
+        return None
+    fitting = [
+        one._replace(kind="json") if one.name in payload and not _shows(one, payload[one.name]) else one
+        for one in fields
+    ]
+    shown = {one.id: _text_of(one, payload[one.name]) for one in fitting if one.name in payload}
+    marks = {one.as_json: "1" for one, before in zip(fitting, fields, strict=True) if one.kind != before.kind}
+    return as_sent(fitting, given), shown | marks | dict(given)
+
+
+def as_sent(fields: list[Field], form: Mapping[str, str]) -> list[Field]:
+    """The fields, as a form that was sent had them: some for JSON."""
+    return [one._replace(kind="json") if form.get(one.as_json) else one for one in fields]
+
+
+def are_all_known(fields: list[Field], form: Mapping[str, str]) -> bool:
+    """Whether every part of the payload that a form says is one of the fields: another schema than that of its page may hold by now."""
+    return {name for name in form if name.startswith(PREFIX)} <= {one.id for one in fields}
+
+
+def fields_sent(form: Mapping[str, str]) -> list[Field]:
+    """Fields that keep what was typed where nobody tells by which schema it is to be read."""
+    names = [name.removeprefix(PREFIX) for name in form if name.startswith(PREFIX)]
+    return [Field(name, "kept", name, "", False, (), "", {}) for name in names[:_MOST_FIELDS]]
 
 
 def read_payload(fields: list[Field], form: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -179,44 +221,64 @@ def _value(field: Field, text: str) -> Any:
     """
     plain = text.strip()
     if field.kind == "text":
-        return text
+        return text.replace("\r\n", "\n")  # as browsers send the ends of lines
     if field.kind == "choice":
-        return (
-            _json(plain, "one of those that are offered")
-            if plain in field.choices
-            else _refuse("Choose one of those that are offered.")
-        )
+        return read_json(plain) if plain in field.choices else _refuse("Choose one of those that are offered.")
     if field.kind == "flag":
         return plain == "true" if plain in ("true", "false") else _refuse("Choose yes or no.")
     if field.kind == "whole":
-        return _number(plain, int, "It is no whole number.")
+        return _whole(plain, "It is no whole number.")
     if field.kind == "number":
-        return _number(plain, float, "It is no number.")
+        return _whole(plain, "") if _WHOLE.fullmatch(plain) else _fraction(plain)
     if field.kind == "moment":
         return _moment(plain)
-    return plain if field.kind == "day" else _json(text, "JSON")
+    return _day(plain) if field.kind == "day" else read_json(text)
 
 
-def _number(text: str, kind: type[int] | type[float], why: str) -> int | float:
+def _whole(text: str, why: str) -> int:
     try:
-        value = kind(text)
-    except ValueError:
-        raise ValueError(why) from None
-    return value if math.isfinite(value) else _refuse(why)
+        return int(text) if _WHOLE.fullmatch(text) else _refuse(why)
+    except ValueError:  # Python reads no more than 4,300 digits
+        raise ValueError(why or "It has too many digits.") from None
+
+
+def _fraction(text: str) -> float:
+    value = float(text) if _FRACTION.fullmatch(text) else math.nan
+    return value if math.isfinite(value) else _refuse("It is no number.")
 
 
 def _moment(text: str) -> str:
-    us = instant_of(text if text.endswith("Z") or "+" in text else f"{text}Z")
-    if us is None:
-        raise ValueError("It is no instant, such as 2026-01-31T09:00:00.")
-    return iso(us)
-
-
-def _json(text: str, what: str) -> Any:
+    """An instant: as it was typed where it is RFC 3339; without a zone it is UTC."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        moment = datetime.fromisoformat(text)
+        us = to_us(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+        return text if _RFC3339.fullmatch(text) else iso(us)
+    except (ValueError, OverflowError):
+        raise ValueError("It is no instant, such as 2026-01-31T09:00:00.") from None
+
+
+def _day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError("It is no day, such as 2026-01-31.") from None
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text that can be sent as JSON.
+
+    Raises:
+        ValueError: it is none, or it holds numbers or letters that no JSON can hold; a sentence.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+        _written(value).encode()
     except (ValueError, RecursionError):
-        raise ValueError(f"It is not {what}.") from None
+        raise ValueError("It is not JSON.") from None
+    return value
+
+
+_written = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _refuse(why: str) -> Any:
@@ -246,6 +308,15 @@ def _beyond(value: Any, limits: Mapping[str, Any]) -> str:
 
 def _is_number(value: object) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def _shows(field: Field, value: Any) -> bool:
+    """Whether a field can show a value, and would read the same JSON: browsers change some letters, and fields leave empty texts out."""
+    text = _text_of(field, value)
+    try:
+        return bool(text.strip()) and not _UNSHOWN.search(text) and _written(_value(field, text)) == _written(value)
+    except ValueError:
+        return False
 
 
 def _text_of(field: Field, value: Any) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from scylla_spark.clock import iso, to_us
 from scylla_spark.services.dashboard.own_api import ApiProblem
+
+_MOST_DIGITS: Final = 16
 
 
 def instant_given(name: str, text: str) -> int:
@@ -38,10 +41,27 @@ def number_given(text: str) -> Any:
     plain = text.strip()
     for kind in (int, float):
         try:
-            return kind(plain)
+            value = kind(plain)
         except ValueError:
             continue
+        return value if isinstance(value, int) or math.isfinite(value) else plain
     return plain or None
+
+
+def whole_given(name: str, text: str, hint: str) -> int:
+    """A whole number, not negative.
+
+    Args:
+        name: of the part.
+        text: as it was given.
+        hint: how it is written.
+
+    Raises:
+        ApiProblem: it is none, or has more digits than any that is meant.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS):
+        raise unreadable(name, text, hint)
+    return int(text)
 
 
 def unreadable(name: str, text: str, hint: str) -> ApiProblem:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
-from scylla_spark.services.dashboard.request_values import instant_given, instant_text, unreadable
+from scylla_spark.services.dashboard.request_values import instant_given, instant_text, whole_given
 from scylla_spark.services.dashboard.value_texts import segment
 
 KINDS: Final = ("time", "event", "partitions", "table", "after", "batch")
@@ -151,12 +151,10 @@ def _place(name: str) -> str:
 
 def _backfill(form: Mapping[str, str]) -> dict[str, Any]:
     """The body that asks for a backfill."""
-    running = form.get("max_running", "1")
-    if not running.isdecimal():
-        raise unreadable("At once", running, "It is a number from 1 to 100.")
+    running = whole_given("At once", form.get("max_running", "1"), "It is a number from 1 to 100.")
     return {
         "begin": _end_of("begin", form), "end": _end_of("end", form),
-        "order": form.get("order", "oldest"), "max_running": int(running), "reprocess": form.get("reprocess", "none"),
+        "order": form.get("order", "oldest"), "max_running": running, "reprocess": form.get("reprocess", "none"),
     }  # fmt: skip
 
 

@@ -1,46 +1,71 @@
-"""A task as a command that would enqueue it: for curl, for the command line, and in Python."""
+"""A task as a command that enqueues one like it: for curl, for the command line, and in Python.
+
+Each carries all that was said of the task but its time and trace, and its key only where it is unique by that: with its whole key a
+command would be the same task once more, which runs nothing where that has ended.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scylla_spark.defaults import RETRY_BASE, RETRY_CAP
+
+_OPTIONS: Final = ("queue", "priority", "timeout", "expires", "tags", "retry", "unique")
 
 
-def copies(task: dict[str, Any], address: str) -> dict[str, str]:
-    """Name of a tool → text that enqueues the same task.
+def copies(task: Mapping[str, Any], address: str) -> dict[str, str]:
+    """Name of a tool → text that enqueues a task like it, due at once.
 
     Args:
         task: as the API shows it.
         address: where the API is reached.
     """
-    return {"curl": _curl(task, address), "CLI": _command_line(task), "Python": _python(task)}
+    wanted = _wanted(task)
+    return {"curl": _curl(wanted, address), "CLI": _command_line(wanted), "Python": _python(wanted)}
 
 
-def _curl(task: dict[str, Any], address: str) -> str:
-    body = {
-        name: task[name]
-        for name in ("handler", "payload", "queue", "priority", "scheduled_time", "ordering_id", "uniqueness_key")
+def _wanted(task: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the new task, by the names that the API and Python have for them."""
+    named = ("uniqueness_key",) if task["unique"] else ()
+    given = {name: task[name] for name in ("ordering_id", *named, *_OPTIONS)}
+    return {"handler": task["handler"], "payload": task["payload"]} | {
+        name: value for name, value in given.items() if value not in (None, [])
     }
-    text = shlex.quote(json.dumps(body, ensure_ascii=True))
+
+
+def _curl(wanted: Mapping[str, Any], address: str) -> str:
+    text = shlex.quote(json.dumps(wanted, ensure_ascii=True))
     return f"curl -X POST {shlex.quote(f'{address}/v1/tasks')} --json {text}"
 
 
-def _command_line(task: dict[str, Any]) -> str:
-    options = {
-        "payload": json.dumps(task["payload"], ensure_ascii=True), "ordering-id": task["ordering_id"],
-        "uniqueness-key": task["uniqueness_key"], "at": task["scheduled_time"], "queue": task["queue"], "priority": str(task["priority"]),
-    }  # fmt: skip
-    words = [f"--{name}={value}" for name, value in options.items()]
-    return " ".join(map(_quoted, ["scylla-spark", "task", "enqueue", *words, "--", task["handler"] or ""]))
+def _command_line(wanted: Mapping[str, Any]) -> str:
+    if wanted["handler"] is None:
+        return "# The command line enqueues only tasks that name a handler."
+    values = {"payload": json.dumps(wanted["payload"], ensure_ascii=True)} | {
+        name: wanted[name]
+        for name in ("ordering_id", "uniqueness_key", "queue", "priority", "timeout", "expires")
+        if name in wanted
+    }
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
+    words += [f"--tag={tag}" for tag in wanted.get("tags", ())] + (["--unique"] if "unique" in wanted else [])
+    retry, left_out = wanted.get("retry"), ""
+    if retry is not None and retry["max_retries"] is not None:
+        words.append(f"--max-retries={retry['max_retries']}")
+    if retry is not None and (retry["max_retries"] is None or (retry["base"], retry["cap"]) != (RETRY_BASE, RETRY_CAP)):
+        left_out = f"  # It cannot say all of its retries: {json.dumps(retry)}"
+    return " ".join(map(_quoted, ["scylla-spark", "task", "enqueue", *words, "--", wanted["handler"]])) + left_out
 
 
-def _python(task: dict[str, Any]) -> str:
-    return (
-        f"scheduler.enqueue(\n    {task['handler']!r},\n    {task['payload']!r},\n    ordering_id={task['ordering_id']!r},\n"
-        f"    uniqueness_key={task['uniqueness_key']!r},\n    at=datetime.fromisoformat({task['scheduled_time']!r}),\n"
-        f"    queue={task['queue']!r},\n    priority={task['priority']},\n)"
-    )
+def _python(wanted: Mapping[str, Any]) -> str:
+    texts = {name: repr(value) for name, value in wanted.items()}
+    if "retry" in wanted:
+        texts["retry"] = f"Retry({', '.join(f'{name}={value!r}' for name, value in wanted['retry'].items())})"
+    handler, payload = texts.pop("handler"), texts.pop("payload")
+    arguments = [handler, payload, *(f"{name}={text}" for name, text in texts.items())]
+    return "scheduler.enqueue(\n" + "".join(f"    {one},\n" for one in arguments) + ")"
 
 
 def _quoted(word: str) -> str:

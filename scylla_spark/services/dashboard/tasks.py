@@ -11,7 +11,15 @@ from starlette.responses import Response
 
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows, within
-from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
+from scylla_spark.services.dashboard.payload_form import (
+    are_all_known,
+    as_sent,
+    fields_of,
+    fields_sent,
+    filled,
+    read_json,
+    read_payload,
+)
 from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.value_texts import count_text, segment
 
@@ -51,8 +59,11 @@ _TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "
 _MORE: Final = ("tags", "expires", "unique", "max_retries", "retry_base", "retry_cap")
 """Fields of the form that are folded away until somebody wants them."""
 _FOR_EVER: Final = "ever"
+_UNTOLD: Final = (
+    "No dispatcher tells by now that the handler takes these fields; nothing was enqueued, and what was typed is kept."
+)
 
-_ALIKE: Final = ("handler", "queue", "ordering_id", "priority")
+_ALIKE: Final = ("handler", "queue", "ordering_id", "priority", "timeout", "expires", "unique")
 
 
 async def look(page: Page) -> Response:
@@ -174,23 +185,34 @@ async def _given(page: Page) -> dict[str, str]:
     given = dict(page.request.query_params)
     if like := given.pop("like", ""):
         task = await page.own.get(f"/v1/tasks/{segment(like)}")
-        payload = {"payload": json.dumps(task["payload"], ensure_ascii=False)}
-        tags = {"tags": "\n".join(task["tags"])}
-        given = {name: str(task[name]) for name in _ALIKE if task[name] is not None} | payload | tags | given
+        given = _alike(task) | given
     return given
+
+
+def _alike(task: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of the form that make a task like another one, under a new key, unless it is unique by its name."""
+    named = ("uniqueness_key",) if task["unique"] else ()
+    fields = {name: task[name] for name in (*_ALIKE, *named)}
+    if (retry := task["retry"]) is not None:
+        most = _FOR_EVER if retry["max_retries"] is None else retry["max_retries"]
+        fields |= {"max_retries": most, "retry_base": retry["base"], "retry_cap": retry["cap"]}
+    texts = {"payload": json.dumps(task["payload"], ensure_ascii=False), "tags": "\n".join(task["tags"])}
+    return {name: str(value) for name, value in fields.items() if value is not None} | texts
 
 
 async def enqueue(page: Page) -> Response:
     """Enqueues it, and shows it."""
-    parts = fields_of(await _schema(page, page.form.get("handler", ""))) if page.form.get("typed") else None
-    payload, wrong = read_payload(parts, page.form) if parts is not None else (None, {})
+    wrong: Mapping[str, str] = {}
     try:
         body = _body(page.form)
+        if page.form.get("typed"):
+            parts = fields_of(await _schema(page, page.form.get("handler", "")))
+            if parts is None or not are_all_known(parts, page.form):
+                return await _form(page, dict(page.form), _UNTOLD)
+            body["payload"], wrong = read_payload(as_sent(parts, page.form), page.form)
         if wrong:
             return await _form(page, dict(page.form), "Some fields of the payload cannot be taken.", wrong)
-        accepted = await page.own.post(
-            "/v1/tasks", body | ({"payload": payload} if parts is not None else {}), wait="none"
-        )
+        accepted = await page.own.post("/v1/tasks", body, wait="none")
     except ApiProblem as problem:
         if problem.status not in (400, 422):
             raise
@@ -200,15 +222,21 @@ async def enqueue(page: Page) -> Response:
 
 
 async def _form(page: Page, given: dict[str, str], why: str = "", wrong: Mapping[str, str] | None = None) -> Response:
-    """The form with what was given; by the schema of the handler, unless JSON is asked for or nobody tells of one."""
+    """The form with what was given; by the schema of the handler, unless JSON is asked for or nobody tells of one.
+
+    What was typed by a schema of which nobody tells any more stays, too.
+    """
     try:
         known = {one["name"]: one for one in (await page.own.get("/v1/handlers"))["handlers"]}
     except ApiProblem:
         known = {}  # who may not look at them, or cannot now, writes JSON
     chosen = known.get(given.get("handler", ""))
     parts = fields_of(chosen["payload"]) if chosen is not None and not given.get("raw") else None
+    parts, shown = (filled(parts, given) if parts is not None else None) or (None, given)
+    if given.get("typed") and (parts is None or not are_all_known(parts, given)):
+        parts = fields_sent(given)
     return page.shown(
-        "enqueue.html", 422 if why else 200, place="tasks", given=filled(parts or [], given), why=why, wrong=wrong or {}, parts_of=parts,
+        "enqueue.html", 422 if why else 200, place="tasks", given=shown, why=why, wrong=wrong or {}, parts_of=parts,
         names=sorted(known), chosen=chosen, more_given=any(given.get(name) for name in _MORE),
     )  # fmt: skip
 
@@ -228,14 +256,14 @@ def _body(form: Any) -> dict[str, Any]:
     """
     body: dict[str, Any] = {name: form[name] for name in _TEXTS if form.get(name)}
     try:
-        if form.get("payload", "").strip():
-            body["payload"] = json.loads(form["payload"])
+        if form.get("payload", "").strip() and not form.get("typed"):
+            body["payload"] = read_json(form["payload"])
         if form.get("priority"):
             body["priority"] = int(form["priority"])
         body |= _retry(form)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ApiProblem(
-            422, {"detail": f"The payload is JSON, priority and retries are numbers: {str(error)[:200]}."}
+            422, {"detail": f"The payload is JSON, priority and retries are numbers: {str(error)[:200].rstrip('.')}."}
         ) from None
     if tags := [line.strip() for line in form.get("tags", "").split("\n") if line.strip()]:
         body["tags"] = tags

@@ -110,19 +110,25 @@ async def ask(page: Page) -> Response:
     """
     asked = page.request.query_params
     is_ours = page.request.headers.get("sec-fetch-site", "none") in _OURS
-    if not (asked.get("play") and asked.get("queue") and is_ours):
-        return await _simulation(page, asked, None)
-    changes = {name: number_given(asked.get(name, "")) for name in LIMITS}
-    path = f"/v1/queues/{segment(asked['queue'])}:simulate"
-    return await _simulation(
-        page, asked, await page.own.post(path, changes, **_chosen(page).window, slots=asked.get("slots"))
-    )
+    chosen = _chosen(page)
+    defined = {one["name"]: one["fields"] for one in (await page.own.get("/v1/queues"))["queues"]}
+    in_force = defined.get(chosen.queue, {})
+    limits = {name: asked.get(name, _shown(in_force.get(name))) for name in LIMITS}  # shown, played, and applied
+    found = None
+    if asked.get("play") and chosen.queue and is_ours:
+        path = f"/v1/queues/{segment(chosen.queue)}:simulate"
+        found = await page.own.post(path, _changes(limits), **chosen.window, slots=asked.get("slots"))
+    told = await page.own.get("/v1/lateness", **chosen.window)
+    queues = sorted({*defined, *(one["queue"] for one in told["cells"]), *([chosen.queue] if chosen.queue else [])})
+    return page.shown(
+        "simulation.html", place="time", chosen=chosen, queues=queues, fields=limits, in_force=in_force, found=found,
+        slots=asked.get("slots", ""), rows=[_compared(row) for row in found["rows"]] if found else [],
+    )  # fmt: skip
 
 
 async def apply(page: Page) -> Response:
-    """Puts the limits in force that were tried."""
-    queue = page.form.get("queue", "")
-    changes = {name: number_given(page.form.get(name, "")) for name in LIMITS}
+    """Puts the limits in force that were tried; those that the form does not name stay."""
+    queue, changes = page.form.get("queue", ""), _changes(page.form)
     await page.own.send("PATCH", f"/v1/queues/{segment(queue)}", changes, author=page.author)
     place = within("/ui/time/simulation", **_chosen(page, page.form).query())
     return page.goes(place, f"The limits of the queue {queue} are in force within a second.")
@@ -241,21 +247,13 @@ def _levels() -> list[tuple[int, str]]:
     )
 
 
-async def _simulation(page: Page, given: Mapping[str, str], found: dict[str, Any] | None) -> Response:
-    chosen = _chosen(page, given)
-    defined = {one["name"]: one["fields"] for one in (await page.own.get("/v1/queues"))["queues"]}
-    told = await page.own.get("/v1/lateness", **chosen.window)
-    queues = sorted({*defined, *(one["queue"] for one in told["cells"]), *([chosen.queue] if chosen.queue else [])})
-    in_force = defined.get(chosen.queue, {})
-    fields = {name: given[name] if name in given else _shown(in_force.get(name)) for name in LIMITS}
-    return page.shown(
-        "simulation.html", place="time", chosen=chosen, queues=queues, fields=fields, in_force=in_force, found=found,
-        slots=given.get("slots", ""), rows=[_compared(row) for row in found["rows"]] if found else [],
-    )  # fmt: skip
+def _changes(given: Mapping[str, str]) -> dict[str, Any]:
+    """Limits as the API takes them, of those that are given as texts."""
+    return {name: number_given(given[name]) for name in LIMITS if name in given}
 
 
 def _shown(limit: Any) -> str:
-    return "" if limit is None else f"{limit:g}" if isinstance(limit, float) else str(limit)
+    return "" if limit is None else str(int(limit)) if limit == int(limit) else repr(limit)
 
 
 def _compared(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.visible import visible, visible_json
+from scylla_spark.visible import CutJson, visible, visible_json_begin
 
+MOST_JSON: Final = 32 * 1024
 NOTHING: Final = "\u2013"
 _S: Final = 1_000_000
 _UNITS: Final = (("d", 86_400 * _S), ("h", 3_600 * _S), ("min", 60 * _S), ("s", _S))
@@ -97,9 +98,9 @@ def name_markup(text: str | None, kind: str = "name") -> Markup:
     return Markup('<bdi class="{}" title="{}">{}</bdi>').format(kind, seen, seen)
 
 
-def json_text(value: Any) -> str:
-    """A JSON value for people; numbers stay exact however large, and what cannot be seen is escaped."""
-    return visible_json(value, indent=2)
+def json_text(value: Any) -> CutJson:
+    """The beginning of a JSON value for people; numbers stay exact however large, and what cannot be seen is escaped."""
+    return visible_json_begin(value, MOST_JSON)
 
 
 def lines_text(text: str) -> str:

@@ -16,7 +16,7 @@ from scylla_spark.name_fingerprint import fingerprint
 COLUMNS: Final = (
     "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "expires_ms",
     "tags", "traceparent", "extra", "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us",
-    "work", "error", "leased", "more", "first", "unique_open",
+    "work", "error", "leased", "more", "first", "unique_open", "fact_offset",
 )  # fmt: skip
 """The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
 
@@ -48,7 +48,7 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
     for (
         partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, expires_ms, tags,
         traceparent, extra, max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, error, leased,
-        more, first, unique,
+        more, first, unique, place,
     ) in rows:  # fmt: skip
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
@@ -61,7 +61,9 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
         if part is None:
             part = found[partition] = Slice([], {}, set())
         note, why = work_note(work), last_error(error)
-        part.rows.append(ScanRow(command, cancelled, attempt, used, next_us, note, why, -1 if first is None else first))
+        part.rows.append(
+            ScanRow(command, cancelled, attempt, used, next_us, note, why, -1 if first is None else first, place)
+        )
         read = BEFORE_ALL if leased else key  # what is leased was read before its turn
         if more and (ordering_id not in part.cuts or read > part.cuts[ordering_id]):
             part.cuts[ordering_id] = read

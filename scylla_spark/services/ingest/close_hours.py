@@ -45,10 +45,10 @@ class HourCloser:
             fresh = [place for place in candidates if place not in self._checked]
             chosen = _first(fresh, wanted, _CHECKED_AT_ONCE)
             still = (wanted.keys() - chosen) | self._unfinished(chosen)
-            self._kept.progress.closed({
-                number: (max(limit, mark.closed_hour), [place.hour for place in still if place.partition == number])
-                for number, mark in marks.items()
-            })  # fmt: skip
+            hours: dict[int, list[int]] = {number: [] for number in marks}
+            for place in still:
+                hours[place.partition].append(place.hour)
+            self._kept.progress.closed(limit, hours)
         more = len(chosen) < len(fresh)
         self._checked = self._checked | chosen if more else set()
         return more

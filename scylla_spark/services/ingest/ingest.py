@@ -26,7 +26,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import Rules
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io.delta.deployment_record import stored_rules
+from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rules
 from scylla_spark.io.delta.migration import migrate
 from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
 from scylla_spark.io.delta.spark_tables import Tables
@@ -153,6 +153,18 @@ class Ingest:
             ConfigError: the tables belong to another deployment, or are of newer code.
         """
         self._rules = stored_rules(ensure_tables(self.settings, topic_ids, now=now_us()))
+        migrate(self.tables)
+        self.begin()
+
+    def open_to_tidy(self) -> None:
+        """Checks the tables that are there, brings them to the version of this code, and reads how far they are; no broker is asked.
+
+        Raises:
+            ConfigError: the tables were made with other settings, or are of newer code.
+        """
+        stored = TableReader(self.tables.path).stored()
+        check_version(stored)
+        check(stored, deployment(self.settings, {}))
         migrate(self.tables)
         self.begin()
 

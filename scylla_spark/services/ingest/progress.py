@@ -130,13 +130,22 @@ class Progress:
                 for number, mark in self.tasks().items()
             })  # fmt: skip
 
-    def closed(self, hours: Mapping[int, tuple[int, Iterable[int]]]) -> None:
-        """Hours were closed: partition → (all below are closed, except these)."""
+    def closed(self, limit: int, still: Mapping[int, Iterable[int]]) -> None:
+        """All hours below a limit were looked at. Of those from it on nothing is said, though a later limit may have stood before.
+
+        Args:
+            limit: hours since the epoch.
+            still: partition → those below that may hold open tasks.
+        """
         with self._lock:
-            self._write({
-                ("tasks", number): self._marks["tasks", number]._replace(closed_hour=hour, open_hours=tuple(sorted(still)))
-                for number, (hour, still) in hours.items()
-            })  # fmt: skip
+            changes: dict[Source, Mark] = {}
+            for number, hours in still.items():
+                mark = self._marks["tasks", number]
+                kept_open = {*hours, *(hour for hour in mark.open_hours if hour >= limit)}
+                changes["tasks", number] = mark._replace(
+                    closed_hour=max(limit, mark.closed_hour), open_hours=tuple(sorted(kept_open))
+                )
+            self._write(changes)
 
     def _write(self, changes: dict[Source, Mark]) -> None:
         marks = self._marks | changes

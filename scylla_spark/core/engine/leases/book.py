@@ -28,12 +28,14 @@ from scylla_spark.core.lease_messages import OK, UNAVAILABLE
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
-from scylla_spark.defaults import DEFAULT_QUEUE
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
 _LOST_ANSWERS_US: Final = 10_000_000  # a task waits no longer that nobody has begun: it is the network that was away
 _DEAF_US: Final = 30_000_000  # no longer than this is waited for what workers may have said
+UNKNOWN_QUEUE: Final = (
+    ""  # of a stub, where the log names none: no limits of a queue hold for it, and no fact of it names one
+)
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _COUNTED: Final = 10_000  # ended leases that wait to be counted
 EXPIRED: Final = "lease_expired"
@@ -208,9 +210,9 @@ class LeaseBook:
                 continue
             lane = partition.lane(key.ordering_id)
             if lane.find(key) is None:
-                queue = tried.queue or DEFAULT_QUEUE
-                data = Command(ENQUEUE, key, STUB, tried.handler, queue, tags=tried.tags)
-                stub = Entry(data, verified=True, known=known, told_at=tried.told_at)
+                data = Command(ENQUEUE, key, STUB, tried.handler, tried.queue or UNKNOWN_QUEUE, tags=tried.tags)
+                stub = Entry(data, verified=True, known=known)
+                partition.forget_attempt(key)
                 stub.cancelled = key in partition.cancelled
                 lane.load(stub)
                 if lane.frontier is not None:

@@ -33,16 +33,17 @@ class Demands:
             waiting = self._by_queue.setdefault(want.queue, {}) if want.key is None else self._by_key
             waiting.setdefault(session, []).append(demand)
 
-    def recount(self, session: WorkerSession, call: Call) -> bool:
+    def recount(self, session: WorkerSession) -> bool:
         """Leases that were to come may have ended before their answer: then more is wanted again; whether it is."""
-        coming, changed = session.reserved + len(session.fresh), False
-        for want in call.wants:
+        missed, session.missed = session.missed, []
+        changed = False
+        for want in missed:
             waiting = self._by_queue.get(want.queue, {}) if want.key is None else self._by_key
             for demand in waiting.get(session, ()):
-                if demand.want is want:
-                    changed = changed or demand.got > coming
-                    demand.got = min(demand.got, coming)
-                    coming -= demand.got
+                if demand.want == want and demand.got:
+                    demand.got -= 1
+                    changed = True
+                    break
         return changed
 
     def forget(self, session: WorkerSession, call: Call) -> None:

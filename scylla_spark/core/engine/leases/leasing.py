@@ -183,7 +183,9 @@ class Leasing:
         demand.got += 1
         session.bytes += _bytes_of(run)
         self._state.counts["leases"] += 1
-        self._book.announce(Lease(run, note, digest_of_token(token), token, session), now)
+        lease = Lease(run, note, digest_of_token(token), token, session)
+        lease.want = want
+        self._book.announce(lease, now)
 
 
 def _bytes_of(run: Run) -> int:

@@ -127,7 +127,7 @@ class Leases:
             self._reports.compare(session, call.held, now)
 
     def _wait(self, session: WorkerSession, call: Call) -> None:
-        session.call, session.looked = call, False
+        session.call, session.looked, session.missed = call, False, []
         self._calls[call.number] = session
         heappush(self._until, (call.until_us, call.number))
         if not session.order:
@@ -216,7 +216,7 @@ class Leases:
             self._forget_idle(now)
             self._requests.forget(now)
         for session in self._book.news:
-            if session.call is not None and self._leasing.demands.recount(session, session.call):
+            if session.missed and self._leasing.demands.recount(session) and session.call is not None:
                 self._new.append(session)
         if may_start:
             self._leasing.serve(now)

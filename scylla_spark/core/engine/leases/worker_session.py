@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.runs import Run
-from scylla_spark.core.lease_messages import Call
+from scylla_spark.core.lease_messages import Call, Want
 from scylla_spark.core.task import Invocation, Outcome
 
 
@@ -23,11 +23,24 @@ class Lease:
         held: its fact counts.
         confirmed: its worker has said to have got it.
         number: grows with every lease; the more urgent ones of a call come first.
+        want: that it is given for; None: of an earlier owner.
         heard_us: when its worker gave the last sign of life, microseconds since the epoch; 0: none yet, to this owner.
         deadline_us: when it ends without a sign of life, microseconds since the epoch.
     """
 
-    __slots__ = ("confirmed", "deadline_us", "digest", "heard_us", "held", "note", "number", "run", "session", "token")
+    __slots__ = (
+        "confirmed",
+        "deadline_us",
+        "digest",
+        "heard_us",
+        "held",
+        "note",
+        "number",
+        "run",
+        "session",
+        "token",
+        "want",
+    )
 
     def __init__(self, run: Run, note: WorkNote, digest: str, token: str | None, session: WorkerSession | None) -> None:
         self.run = run
@@ -40,6 +53,7 @@ class Lease:
         self.heard_us = 0
         self.deadline_us = NEVER
         self.number = 0
+        self.want: Want | None = None
 
     def extend(self, now: int) -> None:
         """A sign of life."""
@@ -88,6 +102,7 @@ class WorkerSession:
         reserved: leases that are being written.
         bytes: of what is to be told of those, and of `fresh`.
         fresh: leases that count and have not been told.
+        missed: what leases were given for that ended before their answer.
         given: those that the last answer told.
         held: digest → lease, of all that count and are its own.
         lost: tokens of leases that it does not know to be over.
@@ -109,6 +124,7 @@ class WorkerSession:
         "held",
         "looked",
         "lost",
+        "missed",
         "name",
         "order",
         "ordered",
@@ -132,6 +148,7 @@ class WorkerSession:
         self.reserved = 0
         self.bytes = 0
         self.fresh: list[Lease] = []
+        self.missed: list[Want] = []
         self.given: list[Lease] = []
         self.held: dict[str, Lease] = {}
         self.lost: list[str] = []
@@ -173,6 +190,10 @@ class WorkerSession:
             self.reserved -= 1
         elif self.held.pop(lease.digest, None) is not None and lease in self.fresh:
             self.fresh.remove(lease)
+        else:
+            return
+        if lease.want is not None:
+            self.missed.append(lease.want)
 
     def knows(self, lease: Lease) -> bool:
         """Whether it was told of a lease, and not of its end."""

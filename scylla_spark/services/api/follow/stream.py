@@ -19,6 +19,7 @@ from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.answer_json import answer_json
 from scylla_spark.services.api.context import Api, Asked, Own, answers, iso_us, router
 from scylla_spark.services.api.follow.recent_records import Happened
 from scylla_spark.services.api.follow.stream_positions import Position, positions_text, read_positions
@@ -245,4 +246,4 @@ def _event(fact: Fact) -> str:
         "started_at": iso_us(fact.started_us or None), "finished_at": iso_us(fact.finished_us or None), "next_at": iso_us(fact.next_us),
         "result": json.loads(fact.result) if fact.result is not None else None, "error": error_view(fact.failure),
     }  # fmt: skip
-    return f"event: {'end' if fact.terminal else 'attempt'}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+    return f"event: {'end' if fact.terminal else 'attempt'}\ndata: {answer_json(data)}\n\n"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
-from pydantic_core import to_json
 
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, bounded_progress_note
 from scylla_spark.core.lease_messages import (
@@ -408,6 +407,9 @@ def not_held(said: str) -> Problem:
     return Problem(problems.CONFLICT, "The lease is over, or never was.", hint="Stop working on it.")
 
 
+_text: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def bounded(name: str, value: Any, most: int) -> str | None:
     """The JSON text of a value that is stored; None for None.
 
@@ -417,11 +419,14 @@ def bounded(name: str, value: Any, most: int) -> str | None:
         most: bytes.
 
     Raises:
-        ArgumentError: it has too many bytes.
+        ArgumentError: it has too many bytes, or a number that JSON cannot hold.
     """
     if value is None:
         return None
-    text = to_json(value)
+    try:
+        text = _text(value).encode()
+    except ValueError as error:  # 1e400 is JSON for a parser, and then a number that is not
+        raise ArgumentError(f"{name} cannot be kept: {error}.", hint="Numbers are finite.") from None
     if len(text) > most:
         raise ArgumentError(
             f"{name} has {len(text)} bytes; {most} are stored.", hint="Store it elsewhere and pass a reference."

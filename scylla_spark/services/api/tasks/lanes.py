@@ -16,8 +16,9 @@ from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, answer, answers, router
+from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.actions import CancelView, Patience, cancelled
-from scylla_spark.services.api.tasks.ids import key_of
+from scylla_spark.services.api.tasks.ids import id_of, key_of
 from scylla_spark.services.api.tasks.views import KeyView, key_view
 
 routes = router()
@@ -42,7 +43,10 @@ class LaneView(BaseModel):
     partition: int
     state: str
     why: Annotated[str, Field(description="Why it does not go on, as a sentence")]
-    tasks: Annotated[list[LaneTaskView], Field(description="In key order, the head first")]
+    head: Annotated[
+        str | None, Field(description="`id` of its head; null: that is in a queue that the caller may not ask about")
+    ]
+    tasks: Annotated[list[LaneTaskView], Field(description="In key order")]
 
 
 @routes.get(
@@ -60,14 +64,22 @@ async def get(api: Asked, own: Own, ordering_id: Lane, limit: Annotated[int, Que
     "/v1/lanes/{ordering_id}:skip_head", operation_id="skip_the_head_of_a_lane",
     responses=answers({200: CancelView, 202: CancelView}, problems.INVALID, problems.NOT_FOUND, problems.CONFLICT),
 )  # fmt: skip
-async def skip_head(api: Asked, own: Own, ordering_id: Lane, wait_ms: Patience = 5_000) -> Response:
-    """Cancel the head of a lane, so that the task behind it is next; 409 if it runs."""
-    lane = _name(ordering_id)
+async def skip_head(
+    api: Asked, own: Own, ordering_id: Lane, head: Annotated[str, Query(min_length=1, description="`head` of the lane as it was seen")],
+    wait_ms: Patience = 5_000,
+) -> Response:  # fmt: skip
+    """Cancel the head of a lane, so that the task behind it is next; 409 if it runs, or another is its head by now."""
+    lane, wanted = _name(ordering_id), key_of(head)
     found = await api.slowly(lambda: _lane(api, lane, 1))
-    head = found["tasks"][0]
-    if not await api.slowly(lambda: own.has(_queue(api, head, own))):
+    if not await api.slowly(lambda: own.has(_queue(api, found["tasks"][0], own))):
         raise _empty()
-    return await cancelled(api, key_of(head["id"]), wait_ms)
+    if found["head"] != id_of(wanted):
+        raise Problem(
+            problems.CONFLICT,
+            "Another task is the head of the lane by now; nothing was done.",
+            hint="Look at the lane again.",
+        )
+    return await cancelled(api, wanted, wait_ms)
 
 
 def _name(text: str) -> str:
@@ -94,7 +106,14 @@ def _lane(api: Api, lane: str, limit: int) -> dict[str, Any]:
             asked.check_known()
         raise _empty()
     state, why = _words(asked)
-    return {"ordering_id": lane, "partition": partition, "state": state, "why": why, "tasks": tasks}
+    return {
+        "ordering_id": lane,
+        "partition": partition,
+        "state": state,
+        "why": why,
+        "head": tasks[0]["id"],
+        "tasks": tasks,
+    }
 
 
 def _seen(api: Api, lane: str, limit: int, own: QueueBounds) -> dict[str, Any]:
@@ -107,7 +126,11 @@ def _seen(api: Api, lane: str, limit: int, own: QueueBounds) -> dict[str, Any]:
     if not seen:
         raise _empty()
     if seen[0] is not tasks[0]:  # words about the head could name it
-        found |= {"state": "waiting", "why": "What is before it in its lane is not for this token to see."}
+        found |= {
+            "state": "waiting",
+            "why": "What is before it in its lane is not for this token to see.",
+            "head": None,
+        }
     return found | {"tasks": seen}
 
 

@@ -57,7 +57,7 @@ class ListedView(RunView):
 
 
 class PageView(BaseModel):
-    """Tasks in the order of their keys, or by urgency."""
+    """Tasks in the order that was asked for."""
 
     tasks: list[ListedView]
     next: Annotated[str | None, Field(description="The `cursor` of the next page; null: there is none")]
@@ -106,13 +106,14 @@ def page(
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
     as_of: AsOf = None,
     order: Annotated[
-        Literal["key", "urgency"],
+        Literal["key", "newest", "urgency"],
         Query(
-            description="urgency: the highest priority first, of equals the newest; each page looks at all that a filter chooses"
+            description="newest: the latest keys first; urgency: the highest priority first, of equals the newest; each page of the latter "
+            "looks at all that a filter chooses"
         ),
     ] = "key",
 ) -> Response:
-    """Tasks in the order of their keys or by urgency, from the tables, which lag behind by up to the trigger of ingest."""
+    """Tasks in the order of their keys, backwards, or by urgency, from the tables, which lag behind by up to the trigger of ingest."""
     now, wanted = now_us(), _wanted(filter, own, now_us())
     if order == "urgency":
         behind = _urgency_of(cursor) if cursor is not None else None
@@ -121,7 +122,10 @@ def page(
             {"tasks": [_listed(row) for row in rows], "next": _urgency(rows[-1]) if len(rows) == limit else None}
         )
     after = key_of(cursor) if cursor is not None else None
-    rows = api.pages.page(wanted, limit, now=now, after=after, as_of_us=_us(as_of))
+    if order == "newest":
+        rows = api.pages.newest_page(wanted, limit, now=now, before=after, as_of_us=_us(as_of))
+    else:
+        rows = api.pages.page(wanted, limit, now=now, after=after, as_of_us=_us(as_of))
     last = id_of(_key(rows[-1])) if len(rows) == limit else None
     return answer({"tasks": [_listed(row) for row in rows], "next": last})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
@@ -13,13 +14,14 @@ from scylla_spark.clock import iso
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink
-from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.command import OPEN_NAME, Command
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.run_name import run_name
 from scylla_spark.core.task import Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
 from scylla_spark.core.trace_context import Traceparent, is_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
+from scylla_spark.duration import duration, duration_text
 from scylla_spark.services.api.context import Body, Instant, iso_of
 from scylla_spark.services.api.tasks.ids import id_of
 
@@ -207,6 +209,14 @@ class RunView(KeyView):
     planned_at: Annotated[str | None, Field(description="The time that its schedule planned it for")]
 
 
+class RetryView(BaseModel):
+    """When a failed task runs again."""
+
+    max_retries: Annotated[int | None, Field(description="Attempts after the first; null: for ever")]
+    base: Annotated[str, Field(description="Wait before the second attempt")]
+    cap: Annotated[str, Field(description="Longest wait")]
+
+
 class TaskView(RunView):
     """How a task stands."""
 
@@ -220,6 +230,12 @@ class TaskView(RunView):
     next_attempt_at: str | None
     cancel_requested: bool
     expires_at: Annotated[str | None, Field(description="When it expires unless it has begun; null: never")]
+    expires: Annotated[str | None, Field(description="How long after its scheduled time that is, such as 10m")]
+    timeout: Annotated[str | None, Field(description="Longest run of an attempt; null: as its handler says")]
+    retry: Annotated[RetryView | None, Field(description="Its own policy; null: as its handler says")]
+    unique: Annotated[
+        Literal["open"] | None, Field(description="open: it ends as a duplicate if an earlier one of its name is open")
+    ]
     tags: list[str]
     traceparent: str | None
     ended_at: str | None
@@ -269,11 +285,22 @@ def task_view(status: TaskStatus) -> dict[str, Any]:
         "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
         "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "expires_at": iso_of(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
+        "expires_at": iso_of(status.expires_at), "expires": _span(status.expires), "timeout": _span(status.timeout),
+        "retry": _retry(status.retry) if status.retry is not None else None,
+        "unique": OPEN_NAME if status.unique else None, "tags": list(status.tags), "traceparent": status.traceparent,
         "ended_at": iso_of(status.ended_at), "result": status.result,
         "error": error_view(status.error), "fresh": status.fresh,
         "last_attempt": attempt_view(status.key, status.attempt_details[-1]) if status.attempt_details else None,
     }  # fmt: skip
+
+
+def _span(value: timedelta | None) -> str | None:
+    return None if value is None else duration_text(value)
+
+
+def _retry(policy: Retry) -> dict[str, Any]:
+    waits = {"base": policy.base, "cap": policy.cap}
+    return {"max_retries": policy.max_retries} | {name: duration_text(duration(wait)) for name, wait in waits.items()}
 
 
 def result_view(status: TaskStatus) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task_filter import TaskFilter, read_filter
+from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages, Urgency
@@ -317,3 +318,10 @@ def test_pages_by_urgency_have_the_highest_priority_first_and_of_equals_the_newe
     )
     assert len(whole) == 25
     assert pages.urgent_page(read_filter("queue:nobody", NOW), 5, now=NOW) == []
+
+
+def test_many_hours_with_few_tasks_are_added_up_once():
+    asked = []
+    groups = list(task_pages._grouped(range(5_000), lambda share: asked.append(share) or 1, 1_000, 1_500))
+    assert [len(group) for group in groups] == [1_000, 1_500, 1_500, 1_000]
+    assert asked == list(range(5_000))

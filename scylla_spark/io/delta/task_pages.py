@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.core.deferred_edge import ALL_FOLDED_US
@@ -236,12 +236,8 @@ class TaskPages:
         shares = [share for share in view.shares() if share >= first and (share == _FAR or share * HOUR_US < end_us)]
         if shares[-1:] == [_FAR] and end_us <= view.edge_us:
             shares.pop()
-        group: list[int] = []
-        for number, share in enumerate(shares, 1):
-            group.append(share)
-            if sum(map(view.size, group)) >= least or number == len(shares):
-                yield pl.concat([frame.lazy() for frame in self._frames(view, group, as_of_us, detailed=detailed)])
-                group, least = [], min(2 * least, _READ_ROWS)
+        for group in _grouped(shares, view.size, least, _READ_ROWS):
+            yield pl.concat([frame.lazy() for frame in self._frames(view, group, as_of_us, detailed=detailed)])
 
     def _view(self) -> _View:
         edge_us = self._readers.folded_until_us()
@@ -295,13 +291,9 @@ class TaskPages:
         self, view: _View, shares: Sequence[int], until_us: int | None, *, detailed: bool
     ) -> Iterator[tuple[int, pl.DataFrame]]:
         """Reads shares, many small hours together."""
-        group: list[int] = []
         hours = [share for share in shares if share != _FAR]
-        for number, hour in enumerate(hours, 1):
-            group.append(hour)
-            if sum(map(view.size, group)) >= _READ_ROWS or number == len(hours):
-                yield from self._hours(view, group, until_us, detailed=detailed)
-                group = []
+        for group in _grouped(hours, view.size, _READ_ROWS, _READ_ROWS):
+            yield from self._hours(view, group, until_us, detailed=detailed)
         if _FAR in shares:
             yield _FAR, self._far(view, until_us, detailed=detailed)
 
@@ -334,6 +326,20 @@ class TaskPages:
 
     def _of(self, pruning: Any) -> Callable[[Table], pl.LazyFrame]:
         return lambda table: self._readers.frame(table, pruning)
+
+
+def _grouped(shares: Iterable[int], size: Callable[[int], int], least: int, most: int) -> Iterator[list[int]]:
+    """Shares in order, so many rows together at least, the next time twice as many, up to a bound."""
+    group: list[int] = []
+    rows = 0
+    for share in shares:
+        group.append(share)
+        rows += size(share)
+        if rows >= least:
+            yield group
+            group, rows, least = [], 0, min(2 * least, most)
+    if group:
+        yield group
 
 
 def _urgency() -> tuple[pl.Expr, pl.Expr]:

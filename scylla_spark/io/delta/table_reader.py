@@ -56,11 +56,15 @@ from scylla_spark.schemas import (
     TASKS,
     Table,
 )
+from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
 
+_MISREAD: Final = re.compile(r"[\[\]%|^\\\x00-\x1f\x7f\ud800-\udfff]")
+_MISREAD_IN_URI: Final = re.compile(rf"{_MISREAD.pattern}|[?#]")
+_URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:/")
 _ANSI: Final = re.compile("\x1b\\[[0-9;]*m")  # delta-rs colours its errors
 
 
@@ -71,15 +75,15 @@ class TableReader:
         path: folder or URI under which the tables lie.
 
     Raises:
-        ConfigError: the path has brackets or percent signs, which delta-rs takes for parts of a URL.
+        ConfigError: the path has characters that delta-rs takes for parts of a URL, or cannot open.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
-        if found := set("[]%") & set(self.path):
+        if found := set(filter(_MISREAD_IN_URI.match if _URI.match(path) else _MISREAD.match, self.path)):
             raise ConfigError(
-                f"The path {self.path} has {' '.join(sorted(found))} in it, which delta-rs cannot open.",
-                hint="Keep the tables in a folder without brackets and percent signs.",
+                f"The path {visible(self.path)} has {' '.join(map(visible, sorted(found)))} in it, which delta-rs cannot open.",
+                hint="Keep the tables in a folder whose name has none of [ ] % | ^ \\, no control characters, and in a URI no ? and #.",
             )
         self._lock = threading.Lock()
         self._open: dict[str, DeltaTable] = {}

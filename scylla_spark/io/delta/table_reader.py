@@ -25,6 +25,7 @@ from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.table_progress import Mark, stored_mark
 from scylla_spark.errors import ConfigError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.deployment_record import stored_rules
+from scylla_spark.io.delta.open_table import UNKNOWN, OpenTable, State
 from scylla_spark.io.delta.rows import (  # fmt: skip
     IDENTITY,
     Pruning,
@@ -86,7 +87,7 @@ class TableReader:
                 hint="Keep the tables in a folder whose name has none of [ ] % | ^ \\, no control characters, and in a URI no ? and #.",
             )
         self._lock = threading.Lock()
-        self._open: dict[str, DeltaTable] = {}
+        self._open: dict[str, OpenTable] = {}
         self._rules: Rules | None = None
 
     # -- the deployment -------------------------------------------------------------------------------------------------
@@ -375,22 +376,22 @@ class TableReader:
         values = {short: actions[name].to_pylist() for name, short in columns.items() if name in actions.schema.names}
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
-    def file_names(self, table: Table, known: int = -1) -> tuple[int, list[tuple[int, str, int]] | None]:
-        """The version of a table, and of each of its files the hour (-1: it has none), the path and the number of rows.
+    def file_names(self, table: Table, known: State = UNKNOWN) -> tuple[State, list[tuple[int, str, int]] | None]:
+        """The state of a table, and of each of its files the hour (-1: it has none), the path and the number of rows.
 
         Args:
             table: which.
-            known: a version whose files are known already: for that one, None comes in their place.
+            known: a state whose files are known already: for that one, None comes in their place.
         """
         with self._lock:
             newest = self._newest(table)
-            version: int = newest.version() if callable(newest.version) else newest.version
-            if version == known:
-                return version, None
+            state = self._open[table.name].state
+            if state == known:
+                return state, None
             actions = newest.get_add_actions(flatten=True)
         names, paths = actions.schema.names, actions["path"].to_pylist()
         hours = actions["partition.hour"].to_pylist() if "partition.hour" in names else [-1] * len(paths)
-        return version, list(zip(hours, paths, actions["num_records"].to_pylist(), strict=True))
+        return state, list(zip(hours, paths, actions["num_records"].to_pylist(), strict=True))
 
     def history(self, table: Table, limit: int) -> list[dict[str, Any]]:
         """The newest commits of a table, the newest first, as its log has them."""
@@ -403,7 +404,7 @@ class TableReader:
         with self._lock:
             newest = self._newest(table)
             files = newest.get_add_actions(flatten=True)
-            version = newest.version() if callable(newest.version) else newest.version
+            version = self._open[table.name].state.version
         rows, sizes = files["num_records"].to_pylist(), files["size_bytes"].to_pylist()
         return {
             "table": table.name, "rows": sum(number or 0 for number in rows), "files": len(sizes), "bytes": sum(sizes), "version": version,
@@ -437,25 +438,16 @@ class TableReader:
         ]
 
     def _newest(self, table: Table) -> DeltaTable:
+        from deltalake.exceptions import TableNotFoundError
+
+        one = self._open.get(table.name)
+        if one is None:
+            one = self._open[table.name] = OpenTable(f"{self.path}/{table.name}")
         with self._reached():
-            return self._brought_up(table)
-
-    def _brought_up(self, table: Table) -> DeltaTable:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
-        known = self._open.get(table.name)
-        if known is not None:
             try:
-                known.update_incremental()
-            except DeltaError:
-                known = None  # replaced or cleaned up behind our back: open anew
-        if known is None:
-            try:
-                known = self._open[table.name] = DeltaTable(f"{self.path}/{table.name}")
+                return one.newest()
             except TableNotFoundError:
-                raise self._missing() from None
-        return known
+                raise self._missing() if one.state == UNKNOWN else self._gone() from None
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -473,6 +465,12 @@ class TableReader:
     def _missing(self) -> NotFoundError:
         return NotFoundError(
             f"There are no tables at {self.path}.", hint="Run `scylla-spark init` first, or `scylla-spark up`."
+        )
+
+    def _gone(self) -> UnreachableError:
+        return UnreachableError(
+            f"The tables at {self.path} were there, and are not now.",
+            hint="They can be read again as soon as they are back.",
         )
 
     def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scylla_spark.core.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.task_filter import TaskFilter
+from scylla_spark.io.delta.open_table import UNKNOWN, State
 from scylla_spark.io.delta.past_status import as_it_was
 from scylla_spark.io.delta.rows import IDENTITY, after_key, around, folded, in_us, stands_far
 from scylla_spark.io.delta.table_reader import TableReader
@@ -53,9 +54,9 @@ class Urgency(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """The files of a version of a table: hour → their paths, and how many rows they have."""
+    """The files of a table in a state: hour → their paths, and how many rows they have."""
 
-    version: int = -1
+    state: State = UNKNOWN
     paths: Mapping[int, frozenset[str]] = {}
     rows: Mapping[int, int] = {}
 
@@ -244,9 +245,9 @@ class TaskPages:
         with self._lock:
             for table in _TABLES:
                 known = self._files.get(table.name, _Files())
-                version, found = self._readers.file_names(table, known.version)
+                state, found = self._readers.file_names(table, known.state)
                 if found is not None:
-                    self._files[table.name] = _by_hour(version, found)
+                    self._files[table.name] = _by_hour(state, found)
             return _View(edge_us, dict(self._files))
 
     def _frames(
@@ -363,10 +364,10 @@ def _size(frame: pl.DataFrame) -> int:
     return int(frame.estimated_size())
 
 
-def _by_hour(version: int, found: list[tuple[int, str, int]]) -> _Files:
+def _by_hour(state: State, found: list[tuple[int, str, int]]) -> _Files:
     paths: dict[int, set[str]] = defaultdict(set)
     rows: dict[int, int] = defaultdict(int)
     for hour, path, count in found:
         paths[hour].add(path)
         rows[hour] += count or 0
-    return _Files(version, {hour: frozenset(some) for hour, some in paths.items()}, dict(rows))
+    return _Files(state, {hour: frozenset(some) for hour, some in paths.items()}, dict(rows))

@@ -115,15 +115,22 @@ def test_a_quiet_table_is_opened_once_also_where_its_last_commit_is_cleaned_up(s
     assert site.reader._open["tasks"].state == opened._replace(opened=opened.opened + 1)
 
 
-def test_in_a_store_a_commit_is_looked_at_every_few_seconds_and_no_mix_is_ever_trusted(site, monkeypatch):
-    now = [0]
+def test_in_a_store_the_commit_of_a_quiet_table_is_looked_at_every_few_seconds_and_any_new_one_at_once(
+    site, monkeypatch
+):
+    now, looked, ours = [0], [], OpenTable._commit
     monkeypatch.setattr(open_table, "boot_us", lambda: now[0])
     one = site.reader._open["tasks"]
-    one._pause_us, one._next_look_us = 5_000_000, 1
+    one._pause_us, one._next_look_us = 5_000_000, 5_000_000
+    monkeypatch.setattr(OpenTable, "_commit", lambda table, version: looked.append(version) or ours(table, version))
+    for now[0] in range(0, 10_000_001, 1_000_000):
+        assert site.names() == "abcd"
+    assert looked == [4, 4], "after five and after ten seconds"
     site.restore("tasks/_delta_log")
     site.add("efg")
-    assert site.names() == "abcdg", "nothing is asked for yet, and what comes is read"
-    site.add("h")
-    now[0] = 1
-    assert site.names() == "abefgh"
-    assert one._next_look_us == 5_000_001
+    assert site.names() == "abefg", "a new version"
+    site.restore("tasks/_delta_log")
+    site.add("xyz")
+    assert site.names() == "abefg", "as many versions: as it was read last"
+    now[0] += 5_000_000
+    assert site.names() == "abxyz"

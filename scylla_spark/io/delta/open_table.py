@@ -14,7 +14,7 @@ from scylla_spark.io.delta.log_place import Stamp, as_path, commit_name, is_loca
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_STORE_PAUSE_US: Final = 5_000_000  # between two looks at a commit in an object store, each of which is a request
+_STORE_PAUSE_US: Final = 5_000_000  # between two looks at a quiet table's commit in an object store: each is a request
 
 
 class State(NamedTuple):
@@ -89,11 +89,12 @@ class OpenTable:
             known.update_incremental()
         except DeltaError:
             return False  # replaced or cleaned up behind our back
-        if boot_us() < self._next_look_us:
+        version = _version(known)
+        if version == self._seen.version and boot_us() < self._next_look_us:
             return True
         newest = self._commit(
-            _version(known)
-        )  # before the look at the known one, which shows a log that is replaced meanwhile
+            version
+        )  # first, as the look at the one that was seen shows a log that is replaced meanwhile
         if newest != self._seen and self._commit(self._seen.version) != self._seen:
             return False
         self._saw(newest)

@@ -81,8 +81,10 @@ def _command() -> Callable[..., object]:
     from typer.main import get_command
 
     from scylla_spark.cli.app import app
+    from scylla_spark.cli.strict_texts import strict
 
-    return get_command(app)
+    command: Callable[..., object] = strict(get_command(app))
+    return command
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
@@ -31,12 +32,17 @@ class OpenHours(NamedTuple):
     @classmethod
     def of(cls, *marks: _Mark) -> OpenHours:
         """Those of one partition by its mark, or of several partitions together; at least one."""
+        if len(marks) == 1:  # of which nothing needs to be put in order: it is asked for each file of the tables
+            return cls(marks[0].closed_hour, marks[0].open_hours)
         kept_open = {hour for mark in marks for hour in mark.open_hours}
         return cls(min(mark.closed_hour for mark in marks), tuple(sorted(kept_open)))
 
     def holds(self, hour: int) -> bool:
         """Whether an hour may hold open tasks."""
-        return hour >= self.closed_hour or hour in self.kept_open
+        if hour >= self.closed_hour:
+            return True
+        place = bisect_left(self.kept_open, hour)
+        return self.kept_open[place : place + 1] == (hour,)
 
     def touched(self, hours: Iterable[int]) -> OpenHours:
         """The same after tasks have come in some hours: what was closed of them is open again."""

@@ -84,7 +84,7 @@ class Redaction:
         """A JSON object with masks in place of the values of telling names; None if it is no such object."""
         try:
             found = from_json(fields, allow_inf_nan=False)
-        except ValueError:
+        except (ValueError, TypeError):  # the latter of a lone surrogate
             return None
         return json.dumps(self._masked(found), ensure_ascii=False) if isinstance(found, dict) else None
 

@@ -17,7 +17,7 @@ class Mark(NamedTuple):
         resigned: the holder of that fence stopped cleanly.
         folded_until_us: tasks due before this stand in `tasks` alone, later ones also in `deferred`; microseconds since the epoch.
         closed_hour: in all hours below, every task has its completion …
-        open_hours: … except in these.
+        open_hours: … except in these, in order.
         appended_us: append time of the last record of `tasks` below tasks_offset; 0: none yet.
     """
 
@@ -46,7 +46,7 @@ def stored_mark(row: Mapping[str, Any]) -> Mark:
         row["next_offset"],
         folded_until_us=ALL_FOLDED_US if folded is None else folded,
         closed_hour=row["closed_hour"] or 0,
-        open_hours=tuple(row["open_hours"] or ()),
+        open_hours=tuple(sorted(row["open_hours"] or ())),
         appended_us=row["appended_at"] or 0,
     )
 

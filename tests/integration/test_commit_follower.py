@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.log_place import LocalLog, StoreLog
 from scylla_spark.io.delta.watched import commit_follower
 from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable, located
-from scylla_spark.io.delta.watched.log_files import LocalLog, StoreLog
 
 FROM_START = Cursor("", -1)
 

@@ -11,7 +11,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.tables.past_ranges import NULL_PART, PastRange
 from scylla_spark.core.plan.triggers.trigger import Condition, OnTable
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta.watched.log_files import LocalLog
+from scylla_spark.io.delta.log_place import LocalLog
 
 
 @pytest.fixture

@@ -45,10 +45,25 @@ def test_without_tables_every_question_says_what_to_do(tmp_path):
             question(TableReader(str(tmp_path / "none")))
 
 
-@pytest.mark.parametrize("name", ["[1]", "a%20b"])
-def test_a_path_that_delta_rs_cannot_open_is_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match="brackets"):
-        TableReader(str(tmp_path / name))
+@pytest.mark.parametrize("name", ["[1]", "a%20b", "a|b", "a^b", "a\\b", "a\nb", "a\x7fb", "\udcff"])
+@pytest.mark.parametrize("scheme", ["", "file://", "file:"])
+def test_a_path_that_delta_rs_cannot_open_is_refused(tmp_path, name, scheme):
+    with pytest.raises(ConfigError, match="delta-rs cannot open") as error:
+        TableReader(f"{scheme}{tmp_path}/{name}")
+    assert error.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "name", ["a?b", "a#b", "a b", "ü-客", "a+b&c=d", "a'b`c\"", "a{b}*", "a:b;c,<d>", "~x", "..x", "trail "]
+)
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_other_paths_are_opened_or_refused(tmp_path, name, scheme):
+    make(tmp_path / name)
+    if scheme and set("?#") & set(name):
+        with pytest.raises(ConfigError, match="delta-rs cannot open"):
+            TableReader(f"{scheme}{tmp_path}/{name}")
+    else:
+        assert TableReader(f"{scheme}{tmp_path}/{name}").rules().partitions == 4
 
 
 def test_the_rules_are_the_stored_ones(readers):

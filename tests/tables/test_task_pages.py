@@ -11,6 +11,7 @@ from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task_filter import TaskFilter, read_filter
+from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages, Urgency
@@ -330,3 +331,10 @@ def test_newest_pages_are_the_others_backwards(path, limit, as_of_us, monkeypatc
         before = TaskKey(*(rows[-1][name] for name in ("scheduled_time", "ordering_id", "uniqueness_key")))
     assert whole == pages.page(ALL, 1_000, now=NOW, as_of_us=as_of_us)[::-1]
     assert pages.newest_page(read_filter("queue:nobody", NOW), 5, now=NOW) == []
+
+
+def test_many_hours_with_few_tasks_are_added_up_once():
+    asked = []
+    groups = list(task_pages._grouped(range(5_000), lambda share: asked.append(share) or 1, 1_000, 1_500))
+    assert [len(group) for group in groups] == [1_000, 1_500, 1_500, 1_000]
+    assert asked == list(range(5_000))

@@ -64,7 +64,7 @@ def test_a_line_that_is_cut_in_the_midst_of_a_secret_keeps_nothing_of_it():
 
 
 def test_lines_of_a_leased_attempt_are_read_strictly_once_and_without_secrets():
-    lines = AttemptLines(Redaction(["hunter22"]), most_line=80, most_attempt=300)
+    lines = AttemptLines(Redaction(["hunter22"]), most_line=80, most_attempt=300 + 5 * 64)
     rows = [[1, 5, "stdout", None, "password=abc hunter22", None], [2, 6, "stderr", None, "x" * 200, '{"token": "t"}']]
     one, two = lines.of_attempt(NAME, rows)
     assert (one.seq, one.at_us, one.stream, one.text) == (1, 5, "stdout", "password=*** ***")
@@ -84,6 +84,13 @@ def test_lines_of_a_leased_attempt_are_read_strictly_once_and_without_secrets():
     assert len(lines.of_attempt(NAME, [[6 + n, 7, "stdout", None, "z" * 80, None] for n in range(9)])) == 2, "its bound"
     (other,) = lines.of_attempt(NAME._replace(attempt=2), [[4, 7, "stdout", None, "after a new owner", None]])
     assert other.seq == 4, "of another owner's lines nothing is missing"
+
+
+def test_lines_of_a_leased_attempt_without_text_take_room_as_well():
+    lines = AttemptLines(Redaction(), most_line=80, most_attempt=1_000)
+    rows = [[n, 5, "stdout", None, "", None] for n in range(1, 10_000)]
+    assert len(lines.of_attempt(NAME, rows)) == 1_000 // 64
+    assert lines.of_attempt(NAME, [[10_000, 5, "stdout", None, "", None]]) == [], "there is no room for it"
 
 
 def test_lines_of_leased_attempts_wait_in_bounded_memory(tmp_path):

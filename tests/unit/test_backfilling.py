@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.commands.plan_command import Refused, encode_command, read_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
 from scylla_spark.core.plan.state.plan_log import Partly
@@ -256,6 +256,12 @@ def test_versions_of_a_schedule_that_watches_not_one_table_are_refused(trigger: 
     plan.put("a", trigger)
     code, message, *_ = plan.ask("backfill", name="a", tableId="id", versions=[RANGE])
     assert (code, said in message) == ("argument", True)
+
+
+def test_versions_without_the_id_of_their_table_are_refused() -> None:
+    refused = read_command(encode_command("backfill", name="a", versions=[RANGE]))
+    assert isinstance(refused, Refused)
+    assert (refused.reason, refused.detail) == ("missing_field", "tableId: Field required for 'backfill'.")
 
 
 def test_a_planner_that_knows_no_versions_refuses_them() -> None:

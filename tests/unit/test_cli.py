@@ -230,6 +230,32 @@ def test_every_level_has_help(group):
     assert "Usage" in result.output
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["task", "list", "--ordering-id", "\udcff"],
+        ["task", "show", "\udcff"],
+        ["--set", "kafka.group=\udcff", "task", "list"],
+        ["-o", "\udcff", "task", "list"],
+    ],
+)
+def test_a_text_that_is_no_utf_8_is_wrong_usage(run, words):
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "not UTF-8" in err
+    assert "defect" not in err
+
+
+def test_all_texts_of_all_commands_are_held_to_utf_8():
+    left = [cli._command()]
+    while left:
+        command = left.pop()
+        left += getattr(command, "commands", {}).values()
+        for param in command.params:
+            if type(param.type).__name__ == "StringParamType":
+                raise AssertionError(f"{command.name} {param.name}")
+
+
 def test_hoisting_stops_where_somebody_else_begins():
     assert cli.hoist(["task", "list", "-q", "--data", "d"]) == ["-q", "--data", "d", "task", "list"]
     assert cli.hoist(["task", "show", "--", "-q"]) == ["task", "show", "--", "-q"]

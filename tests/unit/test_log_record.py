@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 
 import pytest
 
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogLine, LogRecord, bounded, decode, encode, in_order, marker
 from scylla_spark.core.records.rejection_reason import Reason
+from scylla_spark.services.ingest.log_batches import _Batch
+from scylla_spark.transforms.bounded_arrow import MAX_BYTES
 from scylla_spark.transforms.log_rows import LogMessage, log_rows
 
 LINE = LogLine(1, 5, "logging", "info", "told", '{"logger": "shop"}')
@@ -85,10 +88,26 @@ def test_rows_hold_every_line_and_what_cannot_be_read_is_counted():
         LogMessage((number + 1) % 4, 9, encode(RECORD)),
         LogMessage(number, 10, None),
     ]
-    rows = log_rows(messages, 4)
+    (rows,) = log_rows(messages, 4)
     assert rows.skipped == 3
     assert [(row["seq"], row["text"], row["log_offset"]) for row in rows.batch.to_pylist()] == [
         (1, "told", 7),
         (2, "[4 lines are left out here]", 7),
     ]
-    assert log_rows([], 4).batch.num_rows == 0
+    assert list(log_rows([], 4)) == []
+
+
+def test_rows_of_short_lines_in_lanes_with_long_names_are_made_in_bounded_memory():
+    key = TaskKey(5, "客" * 1024, "票" * 1024)
+    value = encode(LogRecord(key, 1, 1, tuple(LogLine(n, 5, "stdout", None, ".") for n in range(1, 1_001))))
+    number = partition_of(key.ordering_id, 4)
+    messages = [LogMessage(number, offset, value) for offset in range(10)]
+    made = list(log_rows(messages, 4))
+    assert [message for some in made for message in some.messages] == messages
+    assert sum(some.batch.num_rows for some in made) == 10_000
+    assert max(some.batch.nbytes for some in made) <= MAX_BYTES
+    batch, more = _Batch(), cycle(made)
+    while not batch.is_full():
+        batch.add(next(more))
+    assert batch.table().nbytes < 300 * 1024 * 1024
+    assert batch.size < 4 * 1024 * 1024, "of the messages"

@@ -87,6 +87,7 @@ def test_fields_are_masked_by_their_names_at_any_depth_and_their_values_by_what_
     }
     assert REDACTION.fields("[1]") is None
     assert REDACTION.fields("{") is None
+    assert REDACTION.fields('{"a": "\ud800"}') is None
 
 
 @pytest.mark.parametrize(

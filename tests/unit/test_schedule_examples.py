@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.client.schedules.files import read_files
+from scylla_spark.core.plan.commands import plan_command
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, read_command
 from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.records import command
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,25 +54,33 @@ def test_every_command_of_the_wire_is_shown_once_and_valid():
     lines = [line for block in blocks("docs/wire.md", "json") for line in block.splitlines() if '"type"' in line]
     read = [read_command(line.encode()) for line in lines]
     assert all(isinstance(one, PlanCommand) for one in read), read
-    assert sorted(one.type for one in read) == sorted(
-        [
-            "put",
-            "pause",
-            "resume",
-            "delete",
-            "run",
-            "event",
-            "partitions",
-            "calendar",
-            "put_queue",
-            "delete_queue",
-            "put_token",
-            "delete_token",
-            "put_rule",
-            "delete_rule",
-            "test_rule",
-            "audit",
-        ]
+    assert [one.type for one in read if one.type != "backfill"] == list(
+        dict.fromkeys(one.type for one in read if one.type != "backfill")
     )
+    assert {one.type for one in read} == plan_command._SELECT | plan_command._NEEDS.keys()
     for definition in json.loads(lines[0])["schedules"]:
         read_schedule(definition)
+
+
+def test_pages_name_all_types_and_the_newest_versions():
+    wire, protocol = ((ROOT / "docs" / page).read_text() for page in ("wire.md", "protocol.md"))
+    (types,) = [line for line in wire.splitlines() if line.startswith("| `type` | required | `put`")]
+    assert set(re.findall(r"`(\w+)`", types)) - {"type"} == plan_command._SELECT | plan_command._NEEDS.keys()
+    assert f"| `version` | 1 to {plan_command.VERSION} |" in wire
+    assert f"| 2 to {plan_log.VERSION}, `plan` |" in wire
+    assert f"{command.MAX_RECORD_BYTES:,} bytes" in wire
+    (told,) = [line for line in protocol.splitlines() if line.startswith("| A group is written as the lowest version")]
+    since = {int(number) for number in re.findall(r"(\d+) where", told)}
+    assert since == set(range(3, plan_log.VERSION + 1))
+
+
+def test_the_producer_of_the_page_sends_what_fits_as_utf_8():
+    (code,) = [block for block in blocks("docs/wire.md", "python") if "KafkaProducer(" in block]
+    body = (
+        code.partition("now = ")[2].partition("producer.send")[0].replace('{"invoice": 17}', '{"text": "客" * 55_000}')
+    )
+    value = re.search(r"value=(json\.dumps\(.*?\)\.encode\(\))", code)[1]
+    names = {}
+    exec(f"import json\nfrom datetime import datetime, timedelta, timezone\nnow = {body}\nvalue = {value}", names)
+    assert len(names["value"]) < command.MAX_RECORD_BYTES
+    assert len(json.dumps(names["task"]).encode()) > command.MAX_RECORD_BYTES

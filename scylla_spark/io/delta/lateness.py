@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.io.delta.open_table import UNKNOWN, State
 from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
@@ -44,7 +45,7 @@ class Lateness:
     def __init__(self, readers: TableReader) -> None:
         self._readers = readers
         self._lock = threading.Lock()
-        self._files: dict[str, tuple[int, Files]] = {}
+        self._files: dict[str, tuple[State, Files]] = {}
         self._kept: OrderedDict[int, tuple[Mark, pl.DataFrame]] = OrderedDict()
         self._unfinished: tuple[int, Mark, pl.DataFrame] | None = None
 
@@ -75,9 +76,9 @@ class Lateness:
     def _hours(self) -> list[int]:
         """Hours that have tasks, by the files of now."""
         for table in _TABLES:
-            version, files = self._files.get(table.name, (-1, {}))
-            version, found = self._readers.file_names(table, version)
-            self._files[table.name] = (version, files if found is None else _by_hour(found))
+            state, files = self._files.get(table.name, (UNKNOWN, {}))
+            state, found = self._readers.file_names(table, state)
+            self._files[table.name] = (state, files if found is None else _by_hour(found))
         return sorted(self._files[TASKS.name][1])
 
     def _mark(self, hour: int) -> Mark:

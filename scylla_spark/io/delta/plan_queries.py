@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.table_progress import Mark
+from scylla_spark.io.delta.newest_rows import Order, first_rows
 from scylla_spark.io.delta.rows import in_us
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import FIRES, JOBS, SCHEDULES, Table
@@ -95,9 +96,7 @@ class PlanQueries:
             wanted.append(pl.col("verdict").is_in(list(verdicts)))
         if schedules is not None:
             wanted.append(pl.col("schedule").is_in(list(schedules)))
-        rows = self._readers.frame(FIRES).filter(*wanted).unique()
-        order = (*ORDER[FIRES.name], "schedule")
-        return in_us(rows.sort(order, descending=True, nulls_last=True).head(limit)).collect().to_dicts()
+        return _newest(self._readers.frame(FIRES).filter(*wanted), (*ORDER[FIRES.name], "schedule"), limit)
 
     def schedule_changes(self, until_us: int) -> list[Row]:
         """All changes of schedules until a moment, the oldest first; instants in microseconds since the epoch.
@@ -128,6 +127,9 @@ class PlanQueries:
         wanted = [pl.col(_NAME[table.name]) == name, *wanted]
         if before is not None:
             wanted.append(pl.col("plan_offset") < before)
-        rows = self._readers.frame(table).filter(*wanted).unique()
-        rows = rows.sort(ORDER[table.name], descending=True, nulls_last=True).head(limit)
-        return in_us(rows).collect().to_dicts()
+        return _newest(self._readers.frame(table).filter(*wanted), ORDER[table.name], limit)
+
+
+def _newest(rows: pl.LazyFrame, columns: tuple[str, ...], limit: int) -> list[Row]:
+    order = Order(columns, (True,) * len(columns), nulls_last=True)
+    return in_us(first_rows(rows, order, limit).lazy()).collect().to_dicts()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import from_us
+from scylla_spark.io.delta.newest_rows import Order, first_rows
 from scylla_spark.io.delta.rows import Pruning, in_us
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import REJECTED
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 PORTION_BYTES: Final = 16 * 1024 * 1024
 _MOST_STORED: Final = 1024 * 1024  # of a value; see the table's column
 _PLACE: Final = ("topic", "partition_id", "offset")
+_NEWEST: Final = Order(("appended_at", *_PLACE), (True, False, False, True), distinct=_PLACE)
 Row = dict[str, Any]
 
 
@@ -59,17 +62,24 @@ class RejectedRecords:
             reason: a code of `core.records.rejection_reason`; None: any.
             since_us: refused at or after this instant, microseconds since the epoch.
         """
-        import polars as pl
+        found: dict[Place, Row] = {}
+        for first, last in self._stretches(None if since_us is None else from_us(since_us).date()):
+            rows = self._readers.frame(REJECTED, [[("day", ">=", first), ("day", "<=", last)]]).drop("value")
+            some = first_rows(rows.filter(*_wanted(reason, since_us)), _NEWEST, limit - len(found))
+            for row in in_us(some.lazy()).collect().to_dicts():
+                found.setdefault(place_of(row), row)
+            if len(found) >= limit:
+                break
+        return list(found.values())
 
-        pruning: Pruning | None = [[("day", ">=", from_us(since_us).date())]] if since_us is not None else None
-        rows = self._readers.frame(REJECTED, pruning).drop("value")
-        if reason is not None:
-            rows = rows.filter(pl.col("reason") == reason)
-        if since_us is not None:
-            rows = rows.filter(pl.col("appended_at") >= pl.lit(from_us(since_us)))
-        order = ["appended_at", *_PLACE]
-        rows = rows.unique(subset=order[1:]).sort(order, descending=[True, False, False, True]).head(limit)
-        return in_us(rows).collect().to_dicts()
+    def _stretches(self, since: date | None) -> Iterator[tuple[date, date]]:
+        """Days with refused records, the newest first: one, then two, and so on, as many as are needed; first and last day of each."""
+        days = sorted({file["day"] for file in self._readers.files(REJECTED)}, reverse=True)
+        days = [day for day in days if since is None or day >= since]
+        begin, count = 0, 1
+        while some := days[begin : begin + count]:
+            yield some[-1], some[0]
+            begin, count = begin + count, 2 * count
 
     def one(self, place: Place) -> Row | None:
         """The record of a place, with its value; None: it was not refused, or is purged."""
@@ -107,6 +117,13 @@ class RejectedRecords:
         wanted = set(places)
         read = ((Place(*row[:3]), row[3]) for row in frame.collect().iter_rows())
         return {place: value for place, value in read if place in wanted and value is not None}
+
+
+def _wanted(reason: str | None, since_us: int | None) -> list[pl.Expr]:
+    import polars as pl
+
+    wanted = [] if reason is None else [pl.col("reason") == reason]
+    return wanted if since_us is None else [*wanted, pl.col("appended_at") >= pl.lit(from_us(since_us))]
 
 
 def place_of(row: Mapping[str, Any]) -> Place:

@@ -25,6 +25,7 @@ from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.table_progress import Mark, stored_mark
 from scylla_spark.errors import ConfigError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.deployment_record import stored_rules
+from scylla_spark.io.delta.open_table import UNKNOWN, OpenTable, State
 from scylla_spark.io.delta.rows import (  # fmt: skip
     IDENTITY,
     Pruning,
@@ -56,11 +57,15 @@ from scylla_spark.schemas import (
     TASKS,
     Table,
 )
+from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
 
+_MISREAD: Final = re.compile(r"[\[\]%|^\\\x00-\x1f\x7f\ud800-\udfff]")
+_MISREAD_IN_URI: Final = re.compile(rf"{_MISREAD.pattern}|[?#]")
+_URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:/")
 _ANSI: Final = re.compile("\x1b\\[[0-9;]*m")  # delta-rs colours its errors
 
 
@@ -71,18 +76,18 @@ class TableReader:
         path: folder or URI under which the tables lie.
 
     Raises:
-        ConfigError: the path has brackets or percent signs, which delta-rs takes for parts of a URL.
+        ConfigError: the path has characters that delta-rs takes for parts of a URL, or cannot open.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
-        if found := set("[]%") & set(self.path):
+        if found := set(filter(_MISREAD_IN_URI.match if _URI.match(path) else _MISREAD.match, self.path)):
             raise ConfigError(
-                f"The path {self.path} has {' '.join(sorted(found))} in it, which delta-rs cannot open.",
-                hint="Keep the tables in a folder without brackets and percent signs.",
+                f"The path {visible(self.path)} has {' '.join(map(visible, sorted(found)))} in it, which delta-rs cannot open.",
+                hint="Keep the tables in a folder whose name has none of [ ] % | ^ \\, no control characters, and in a URI no ? and #.",
             )
         self._lock = threading.Lock()
-        self._open: dict[str, DeltaTable] = {}
+        self._open: dict[str, OpenTable] = {}
         self._rules: Rules | None = None
 
     # -- the deployment -------------------------------------------------------------------------------------------------
@@ -372,22 +377,22 @@ class TableReader:
         values = {short: actions[name].to_pylist() for name, short in columns.items() if name in actions.schema.names}
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
-    def file_names(self, table: Table, known: int = -1) -> tuple[int, list[tuple[int, str, int]] | None]:
-        """The version of a table, and of each of its files the hour (-1: it has none), the path and the number of rows.
+    def file_names(self, table: Table, known: State = UNKNOWN) -> tuple[State, list[tuple[int, str, int]] | None]:
+        """The state of a table, and of each of its files the hour (-1: it has none), the path and the number of rows.
 
         Args:
             table: which.
-            known: a version whose files are known already: for that one, None comes in their place.
+            known: a state whose files are known already: for that one, None comes in their place.
         """
         with self._lock:
             newest = self._newest(table)
-            version: int = newest.version() if callable(newest.version) else newest.version
-            if version == known:
-                return version, None
+            state = self._open[table.name].state
+            if state == known:
+                return state, None
             actions = newest.get_add_actions(flatten=True)
         names, paths = actions.schema.names, actions["path"].to_pylist()
         hours = actions["partition.hour"].to_pylist() if "partition.hour" in names else [-1] * len(paths)
-        return version, list(zip(hours, paths, actions["num_records"].to_pylist(), strict=True))
+        return state, list(zip(hours, paths, actions["num_records"].to_pylist(), strict=True))
 
     def history(self, table: Table, limit: int) -> list[dict[str, Any]]:
         """The newest commits of a table, the newest first, as its log has them."""
@@ -400,7 +405,7 @@ class TableReader:
         with self._lock:
             newest = self._newest(table)
             files = newest.get_add_actions(flatten=True)
-            version = newest.version() if callable(newest.version) else newest.version
+            version = self._open[table.name].state.version
         rows, sizes = files["num_records"].to_pylist(), files["size_bytes"].to_pylist()
         return {
             "table": table.name, "rows": sum(number or 0 for number in rows), "files": len(sizes), "bytes": sum(sizes), "version": version,
@@ -434,25 +439,16 @@ class TableReader:
         ]
 
     def _newest(self, table: Table) -> DeltaTable:
+        from deltalake.exceptions import TableNotFoundError
+
+        one = self._open.get(table.name)
+        if one is None:
+            one = self._open[table.name] = OpenTable(f"{self.path}/{table.name}")
         with self._reached():
-            return self._brought_up(table)
-
-    def _brought_up(self, table: Table) -> DeltaTable:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
-        known = self._open.get(table.name)
-        if known is not None:
             try:
-                known.update_incremental()
-            except DeltaError:
-                known = None  # replaced or cleaned up behind our back: open anew
-        if known is None:
-            try:
-                known = self._open[table.name] = DeltaTable(f"{self.path}/{table.name}")
+                return one.newest()
             except TableNotFoundError:
-                raise self._missing() from None
-        return known
+                raise self._missing() if one.state == UNKNOWN else self._gone() from None
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -470,6 +466,12 @@ class TableReader:
     def _missing(self) -> NotFoundError:
         return NotFoundError(
             f"There are no tables at {self.path}.", hint="Run `scylla-spark init` first, or `scylla-spark up`."
+        )
+
+    def _gone(self) -> UnreachableError:
+        return UnreachableError(
+            f"The tables at {self.path} were there, and are not now.",
+            hint="They can be read again as soon as they are back.",
         )
 
     def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.core.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.task_filter import TaskFilter
+from scylla_spark.io.delta.open_table import UNKNOWN, State
 from scylla_spark.io.delta.past_status import as_it_was
 from scylla_spark.io.delta.rows import IDENTITY, after_key, around, before_key, folded, in_us, stands_far
 from scylla_spark.io.delta.table_reader import TableReader
@@ -53,9 +54,9 @@ class Urgency(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """The files of a version of a table: hour → their paths, and how many rows they have."""
+    """The files of a table in a state: hour → their paths, and how many rows they have."""
 
-    version: int = -1
+    state: State = UNKNOWN
     paths: Mapping[int, frozenset[str]] = {}
     rows: Mapping[int, int] = {}
 
@@ -263,22 +264,19 @@ class TaskPages:
         shares = [share for share in view.shares() if share >= first and (share == _FAR or share * HOUR_US < end_us)]
         if shares[-1:] == [_FAR] and end_us <= view.edge_us:
             shares.pop()
-        group: list[int] = []
-        for number, share in enumerate(reversed(shares) if newest_first else shares, 1):
-            group.append(share)
-            if sum(map(view.size, group)) >= least or number == len(shares):
-                frames = self._frames(view, sorted(group), as_of_us, detailed=detailed)
-                yield pl.concat([frame.lazy() for frame in frames])
-                group, least = [], min(2 * least, _READ_ROWS)
+        order = list(reversed(shares)) if newest_first else shares
+        for group in _grouped(order, view.size, least, _READ_ROWS):
+            frames = self._frames(view, sorted(group), as_of_us, detailed=detailed)
+            yield pl.concat([frame.lazy() for frame in frames])
 
     def _view(self) -> _View:
         edge_us = self._readers.folded_until_us()
         with self._lock:
             for table in _TABLES:
                 known = self._files.get(table.name, _Files())
-                version, found = self._readers.file_names(table, known.version)
+                state, found = self._readers.file_names(table, known.state)
                 if found is not None:
-                    self._files[table.name] = _by_hour(version, found)
+                    self._files[table.name] = _by_hour(state, found)
             return _View(edge_us, dict(self._files))
 
     def _frames(
@@ -323,13 +321,9 @@ class TaskPages:
         self, view: _View, shares: Sequence[int], until_us: int | None, *, detailed: bool
     ) -> Iterator[tuple[int, pl.DataFrame]]:
         """Reads shares, many small hours together."""
-        group: list[int] = []
         hours = [share for share in shares if share != _FAR]
-        for number, hour in enumerate(hours, 1):
-            group.append(hour)
-            if sum(map(view.size, group)) >= _READ_ROWS or number == len(hours):
-                yield from self._hours(view, group, until_us, detailed=detailed)
-                group = []
+        for group in _grouped(hours, view.size, _READ_ROWS, _READ_ROWS):
+            yield from self._hours(view, group, until_us, detailed=detailed)
         if _FAR in shares:
             yield _FAR, self._far(view, until_us, detailed=detailed)
 
@@ -364,6 +358,20 @@ class TaskPages:
         return lambda table: self._readers.frame(table, pruning)
 
 
+def _grouped(shares: Iterable[int], size: Callable[[int], int], least: int, most: int) -> Iterator[list[int]]:
+    """Shares in order, so many rows together at least, the next time twice as many, up to a bound."""
+    group: list[int] = []
+    rows = 0
+    for share in shares:
+        group.append(share)
+        rows += size(share)
+        if rows >= least:
+            yield group
+            group, rows, least = [], 0, min(2 * least, most)
+    if group:
+        yield group
+
+
 def _urgency() -> tuple[pl.Expr, pl.Expr]:
     import polars as pl
 
@@ -385,10 +393,10 @@ def _size(frame: pl.DataFrame) -> int:
     return int(frame.estimated_size())
 
 
-def _by_hour(version: int, found: list[tuple[int, str, int]]) -> _Files:
+def _by_hour(state: State, found: list[tuple[int, str, int]]) -> _Files:
     paths: dict[int, set[str]] = defaultdict(set)
     rows: dict[int, int] = defaultdict(int)
     for hour, path, count in found:
         paths[hour].add(path)
         rows[hour] += count or 0
-    return _Files(version, {hour: frozenset(some) for hour, some in paths.items()}, dict(rows))
+    return _Files(state, {hour: frozenset(some) for hour, some in paths.items()}, dict(rows))

@@ -15,6 +15,7 @@ from scylla_spark.core.records.log_record import CUT, MARKER, STREAMS, LogLine, 
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.core.storable_instants import is_storable
 
+_FRAME_BYTES: Final = 64  # of a line beside its texts: numbers, stream, level
 _MOST_CALLS: Final = 20_000  # of one child that are open at once
 _MOST_FIELDS_CHARS: Final = 8 * 1024
 _MOST_SEQ: Final = 2**31 - 1
@@ -111,7 +112,7 @@ class AttemptLines:
             line = self._line(row) if type(row) is list and len(row) == 6 else None
             if line is not None:
                 self._begin(number, [*name.key, name.attempt, name.epoch, line.seq - 1])
-                found += self._add(self._calls[number], line, len(line.text) + len(line.fields or ""))
+                found += self._add(self._calls[number], line, _size(line))
         return found
 
     def _begin(self, number: int, values: list[Any]) -> None:
@@ -159,6 +160,11 @@ class AttemptLines:
         found = marker(call.next_seq, at_us, missing)
         call.next_seq = until
         return [found]
+
+
+def _size(line: LogLine) -> int:
+    """About as many bytes as the frame in which a child hands over such a line, which none is without."""
+    return _FRAME_BYTES + len(line.text.encode()) + len((line.fields or "").encode())
 
 
 def _is_count(value: object) -> bool:

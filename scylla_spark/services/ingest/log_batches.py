@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -23,7 +24,7 @@ from scylla_spark.io.kafka.topics import consumer, offset_ranges
 from scylla_spark.schemas import ATTEMPT_LOGS, LOG_PROGRESS
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import same_append
-from scylla_spark.transforms.log_rows import LogMessage, log_rows
+from scylla_spark.transforms.log_rows import LogMessage, LogRows, log_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ _POLL_MS: Final = 500
 _MOST_BYTES: Final = (
     32 * 1024 * 1024
 )  # of messages that are written at once; each write takes 2 s of CPU, however little it holds
+_MOST_ROW_BYTES: Final = 256 * 1024 * 1024  # of their rows, each of which has the names of its task
 _OPTIONS: Final = {"max_poll_records": 200, "fetch_max_bytes": 4 * 1024 * 1024}
 
 
@@ -45,28 +47,28 @@ class _Batch:
 
     Attributes:
         size: bytes of the messages.
+        row_bytes: bytes of the rows.
         ends: partition → offset behind its last message.
         skipped: messages that are no rows.
         rows: in the order of the messages.
     """
 
     def __init__(self) -> None:
-        self.size = self.skipped = 0
+        self.size = self.row_bytes = self.skipped = 0
         self.ends: dict[int, int] = {}
         self.rows: list[pa.RecordBatch] = []
 
-    def add(self, messages: list[LogMessage], partitions: int) -> None:
-        """Takes messages.
-
-        Args:
-            messages: in order.
-            partitions: of the deployment.
-        """
-        made = log_rows(messages, partitions)
+    def add(self, made: LogRows) -> None:
+        """Takes messages, as rows."""
         self.rows.append(made.batch)
         self.skipped += made.skipped
-        self.size += sum(len(message.value or b"") for message in messages)
-        self.ends |= {message.partition: message.offset + 1 for message in messages}
+        self.size += sum(len(message.value or b"") for message in made.messages)
+        self.row_bytes += made.batch.nbytes
+        self.ends |= {message.partition: message.offset + 1 for message in made.messages}
+
+    def is_full(self) -> bool:
+        """Whether it is as much as is written at once."""
+        return self.size >= _MOST_BYTES or self.row_bytes >= _MOST_ROW_BYTES
 
     def table(self) -> pa.Table:
         """All rows, in one piece."""
@@ -145,16 +147,22 @@ class LogBatches:
             self._consumer = None
 
     def _batches(self, reader: KafkaConsumer) -> Iterator[_Batch]:
-        """Messages up to the end as it is now, some megabytes at a time; without that end a steady trickle would never be written."""
-        batch, ends = _Batch(), reader.end_offsets(reader.assignment())
-        while not self._stopping.is_set() and any(reader.position(place) < end for place, end in ends.items()):
-            if messages := self._polled(reader):
-                batch.add(messages, self._settings.partitions)
-            if batch.size >= _MOST_BYTES:
+        """What is read, as much at a time as is written at once."""
+        batch = _Batch()
+        for made in self._read(reader):
+            batch.add(made)
+            if batch.is_full():
                 yield batch
                 batch = _Batch()
         if batch.ends:
             yield batch
+
+    def _read(self, reader: KafkaConsumer) -> Iterator[LogRows]:
+        """Messages up to the end as it is now, as rows; without that end a steady trickle would never be written."""
+        ends = reader.end_offsets(reader.assignment())
+        while not self._stopping.is_set() and any(reader.position(place) < end for place, end in ends.items()):
+            made = log_rows(self._polled(reader), self._settings.partitions)
+            yield from takewhile(lambda _: not self._stopping.is_set(), made)
 
     def _polled(self, reader: KafkaConsumer) -> list[LogMessage]:
         try:

@@ -182,8 +182,8 @@ def _command(value: bytes | None) -> PlanCommand | Refused:
     missing = [name for name in _NEEDS.get(kind, ()) if name not in found]
     if kind in _SELECT and not found.keys() & {"names", "tag", "changedFrom"}:
         missing = ["names"]
-    if kind == "backfill" and "versions" not in found:
-        missing += [name for name in ("begin", "end") if name not in found]
+    if kind == "backfill":
+        missing += [name for name in (("tableId",) if "versions" in found else ("begin", "end")) if name not in found]
     asked_by = found.pop("id", None)
     if missing:
         return Refused("missing_field", f"{missing[0]}: Field required for {kind!r}.", asked_by)

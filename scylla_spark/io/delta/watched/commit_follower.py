@@ -16,18 +16,8 @@ from scylla_spark.core.plan.tables.table_metadata import Header
 from scylla_spark.core.plan.tables.table_name import is_place
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta.watched.log_files import (
-    Listing,
-    Stamp,
-    as_path,
-    commit_name,
-    header_at,
-    ids_in,
-    is_local,
-    lines,
-    listing,
-    log_of,
-)
+from scylla_spark.io.delta.log_place import Stamp, as_path, commit_name, is_local, log_of
+from scylla_spark.io.delta.watched.log_files import Listing, header_at, ids_in, lines, listing
 from scylla_spark.io.delta.watched.matching_rows import CannotCountError, RowFilter, uncounted
 from scylla_spark.visible import as_clause
 

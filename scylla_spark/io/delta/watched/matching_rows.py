@@ -18,7 +18,7 @@ from scylla_spark.core.plan.tables.changes import narrowed
 from scylla_spark.core.plan.tables.commit import Commit, Count
 from scylla_spark.core.plan.tables.table_metadata import Header, json_object
 from scylla_spark.core.plan.triggers.trigger import Condition
-from scylla_spark.io.delta.watched.log_files import is_local, store
+from scylla_spark.io.delta.log_place import is_local, store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -135,6 +135,15 @@ def test_what_cannot_be_removed_is_logged_and_the_task_ends_as_it_has(tmp_path, 
     assert "cannot be removed" in caplog.text
 
 
+def test_no_output_is_lost_without_a_word_among_very_many_files(tmp_path):
+    script = "open('report.pdf', 'w')\nfor number in range({}): open(f'.cache{{number}}', 'w')"
+    report, outputs = left_by(tmp_path, script.format(999))
+    assert (report["outcome"], outputs) == ("succeeded", ["report.pdf"])
+    report, outputs = left_by(tmp_path, script.format(1_000))
+    assert (report["outcome"], report["error"]["code"], outputs) == ("failed", "outputs_not_kept", [])
+    assert "1000 files" in report["error"]["description"]
+
+
 # -- payloads --------------------------------------------------------------------------------------------------------------
 
 

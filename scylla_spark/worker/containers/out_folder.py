@@ -89,6 +89,11 @@ class OutFolder:
         return {"left_out": sorted(self.left_out)[:_TOLD_NAMES]} if self.left_out else {}
 
     def _outputs(self, descriptor: int) -> list[str]:
+        """Names of its outputs.
+
+        Raises:
+            ArgumentError: there is more than is looked at, and an output may be among what is not.
+        """
         found = []
         with os.scandir(descriptor) as entries:
             for entry in islice(entries, _MOST_ENTRIES):
@@ -96,6 +101,11 @@ class OutFolder:
                     found.append(entry.name)
                 elif entry.name not in _NOTES:
                     self.left_out.add(entry.name.encode(errors="replace").decode()[:200])
+            if next(entries, None) is not None:
+                raise ArgumentError(
+                    f"There are more than {_MOST_ENTRIES} files and folders in {OUT_PATH}.",
+                    hint="Keep in /tmp what is no output.",
+                )
         return sorted(found)
 
     def _tell(self, name: str, said: bytes) -> None:

@@ -158,6 +158,12 @@ def test_nothing_is_executed_that_it_leaves_behind(ended):
     assert "ermission denied" in said
 
 
+def test_folders_within_folders_are_removed_however_deep(ended, yard):
+    report = ended(shell("mkdir -p /out/$(yes d | head -n 1500 | tr '\\n' /)"))
+    assert (report["outcome"], report["metrics"]["left_out"]) == ("succeeded", ["d"])
+    assert [one.name for one in yard.folder.iterdir() if one.name not in ("task.json", "environment", "out")] == []
+
+
 def test_a_link_out_of_the_folder_leads_nowhere(begun, tmp_path):
     (tmp_path / "secret").write_text("canary")
     attempt = begun(shell(f"ln -s {tmp_path}/secret /out/a; ln -s {tmp_path}/secret /out/.checkpoint; mkdir /out/b"))
@@ -380,6 +386,30 @@ def test_what_is_left_of_a_runner_that_is_gone_is_removed_at_the_next_start_and_
     with opened_yard(site.podman, Offer((site.image,)), BOUNDS):
         assert site.containers() == ["other"]
     eventually(lambda: site.containers() == [], 20, "the runner's own are removed when it ends")
+
+
+def test_what_is_left_where_a_runner_and_its_watchdog_are_killed_is_removed_at_the_next_start(site):
+    before = _folders()
+    with Tasks(1, shell("echo > /out/a; sleep 1000")) as server:
+        runner = _runner(site, server.url)
+        try:
+            eventually(site.containers, 60, "a container")
+            (left,) = _folders() - before
+            (watchdog,) = _children(runner.pid, "watchdog.py")
+            os.kill(watchdog, signal.SIGKILL)
+        finally:
+            runner.kill()
+            runner.communicate()
+    assert left.exists()
+    with opened_yard(site.podman, Offer((site.image,)), BOUNDS):
+        assert site.containers() == []
+        assert not left.exists()
+
+
+def _children(parent, script):
+    """Processes of a script that another has started."""
+    numbers = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(one) for one in numbers if script.encode() in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
 @pytest.mark.parametrize(

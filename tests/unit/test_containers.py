@@ -19,7 +19,7 @@ from scylla_spark.worker.containers.ending import Ended, ended_of, timed_out, ve
 from scylla_spark.worker.containers.last_lines import LONGEST_LINE, MOST_BYTES, LastLines
 from scylla_spark.worker.containers.maker_identity import identity, lives
 from scylla_spark.worker.containers.options import Files, Mark, bounds_of, probe_options, run_options
-from scylla_spark.worker.containers.podman import Podman, podman_of
+from scylla_spark.worker.containers.podman import Done, Podman, podman_of
 from scylla_spark.worker.containers.readiness import lacking_of
 from scylla_spark.worker.containers.request import Box, Offer, arguments_of, box_of, offer_of
 from scylla_spark.worker.lease import Lease
@@ -43,6 +43,8 @@ def lines(text):
 class Sleeper:
     """A podman whose containers run until they are removed."""
 
+    command, environment = (), {}
+
     def __init__(self):
         self.clients = []
 
@@ -57,6 +59,18 @@ class Sleeper:
         return True
 
 
+class Leaver(Podman):
+    """A podman whose containers run a script of Python in their folder, and end well."""
+
+    def started(self, arguments, given):
+        (out,) = [one.split("source=")[1].split(",")[0] for one in arguments if "destination=/out" in one]
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", self.command[0]], cwd=out, stdin=given, stdout=pipe, stderr=pipe)
+
+    def ask(self, *arguments, within_s=0.0):
+        return Done(0, "", "")
+
+
 class Watched:
     """A guard that stands."""
 
@@ -65,13 +79,22 @@ class Watched:
 
 
 class Told:
-    """A `Reporter` that keeps how leases end."""
+    """A `Reporter` that keeps how leases end, and what they leave."""
 
     def __init__(self):
-        self.reports = []
+        self.reports, self.outputs = [], []
 
     def report(self, lease, text):
         self.reports.append(json.loads(text))
+
+    def sign(self, lease, **fields):
+        pass
+
+    def lines(self, lease, lines):
+        pass
+
+    def output(self, lease, output):
+        self.outputs.append(output.name)
 
 
 def test_a_container_that_cannot_be_watched_is_killed_and_its_task_has_failed(tmp_path, monkeypatch):
@@ -87,6 +110,38 @@ def test_a_container_that_cannot_be_watched_is_killed_and_its_task_has_failed(tm
     assert podman.clients[0].returncode == -9
     (report,) = told.reports
     assert (report["outcome"], report["error"]["code"]) == ("failed", "container_not_started")
+
+
+def left_by(folder, script):
+    """What is reported of a task whose program runs a script, and names of the outputs that it leaves."""
+    told = Told()
+    yard = Yard(Leaver((script,), {}), OFFER, bounds_of(**BOUNDS, out="1MB"), "r", folder, Watched())
+    ContainerPlace(yard).work(Lease(lease_view(1), told))
+    (report,) = told.reports
+    return report, told.outputs
+
+
+def test_folders_within_folders_are_removed_however_deep_and_end_nothing(tmp_path):
+    deep = "import os\nfor _ in range(3_000): os.mkdir('d'); os.chdir('d')"
+    report, _ = left_by(tmp_path, deep)
+    assert (report["outcome"], report["metrics"]["left_out"]) == ("succeeded", ["d"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_logged_and_the_task_ends_as_it_has(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(watchdog, "_call", lambda *_: None)
+    report, outputs = left_by(tmp_path, "open('a', 'w')")
+    assert (report["outcome"], outputs) == ("succeeded", ["a"])
+    assert "cannot be removed" in caplog.text
+
+
+def test_no_output_is_lost_without_a_word_among_very_many_files(tmp_path):
+    script = "open('report.pdf', 'w')\nfor number in range({}): open(f'.cache{{number}}', 'w')"
+    report, outputs = left_by(tmp_path, script.format(999))
+    assert (report["outcome"], outputs) == ("succeeded", ["report.pdf"])
+    report, outputs = left_by(tmp_path, script.format(1_000))
+    assert (report["outcome"], report["error"]["code"], outputs) == ("failed", "outputs_not_kept", [])
+    assert "1000 files" in report["error"]["description"]
 
 
 # -- payloads --------------------------------------------------------------------------------------------------------------

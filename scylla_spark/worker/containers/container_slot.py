@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from scylla_spark.worker.containers.out_folder import OutFolder, out_folder
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import probe, user_processes
 from scylla_spark.worker.containers.request import Box, Offer, box_of
+from scylla_spark.worker.containers.runner_folder import remove_folder
 from scylla_spark.worker.containers.watchdog_handle import Guard
 from scylla_spark.worker.lease import Lease
 
@@ -135,7 +135,7 @@ class ContainerPlace:
         except (OSError, ValueError, RuntimeError) as error:  # such as: no thread can be started, JSON too deep
             return failed(NOT_STARTED, f"The container cannot be started: {error}")
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(self._yard.podman, folder)
 
     def _contained(self, lease: Lease, box: Box, mark: Mark, files: Files, metrics: dict[str, Any]) -> Verdict | None:
         """Runs a container to its end, takes what it has left behind, and removes it.

@@ -13,17 +13,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import BinaryIO, Final
 
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.core.output import MAX_OUTPUTS, is_output_name
-from scylla_spark.errors import ArgumentError, SetupError
+from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.local.attempt_outputs import checked_media_type
 from scylla_spark.worker.lease import Lease, Output
 
 OUT_PATH: Final = "/out"
-_MEMORY: Final = Path("/dev/shm")
 PROGRESS: Final = ".progress"
 CHECKPOINT: Final = ".checkpoint"
 _NOTES: Final = {PROGRESS: 1_000, CHECKPOINT: MAX_CHECKPOINT_BYTES}
@@ -91,6 +89,11 @@ class OutFolder:
         return {"left_out": sorted(self.left_out)[:_TOLD_NAMES]} if self.left_out else {}
 
     def _outputs(self, descriptor: int) -> list[str]:
+        """Names of its outputs.
+
+        Raises:
+            ArgumentError: there is more than is looked at, and an output may be among what is not.
+        """
         found = []
         with os.scandir(descriptor) as entries:
             for entry in islice(entries, _MOST_ENTRIES):
@@ -98,6 +101,11 @@ class OutFolder:
                     found.append(entry.name)
                 elif entry.name not in _NOTES:
                     self.left_out.add(entry.name.encode(errors="replace").decode()[:200])
+            if next(entries, None) is not None:
+                raise ArgumentError(
+                    f"There are more than {_MOST_ENTRIES} files and folders in {OUT_PATH}.",
+                    hint="Keep in /tmp what is no output.",
+                )
         return sorted(found)
 
     def _tell(self, name: str, said: bytes) -> None:
@@ -144,19 +152,3 @@ def out_folder(path: str, lease: Lease, most_bytes: int) -> Iterator[OutFolder]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
-
-
-def memory_folder() -> Path:
-    """Where folders in memory can be made on this machine.
-
-    Raises:
-        SetupError: nowhere.
-    """
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, place, kind, *_ = line.split(" ")
-        if (place, kind) == (str(_MEMORY), "tmpfs"):
-            return _MEMORY
-    raise SetupError(
-        f"{_MEMORY} does not lie in memory on this machine, so programs could fill a disk with what they leave behind.",
-        hint="Mount a tmpfs there, or do without files of tasks: --out 0.",
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +9,10 @@ from pathlib import Path
 from scylla_spark.worker.containers.container_slot import Yard
 from scylla_spark.worker.containers.maker_identity import identity
 from scylla_spark.worker.containers.options import Bounds, Files, Mark
-from scylla_spark.worker.containers.out_folder import memory_folder
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import check_podman, fetch_images, probe, remove_leftovers
 from scylla_spark.worker.containers.request import Offer
+from scylla_spark.worker.containers.runner_folder import remove_left_folders, runner_folder
 from scylla_spark.worker.containers.watchdog_handle import Guard
 
 
@@ -32,18 +30,24 @@ def opened_yard(podman: Podman, offer: Offer, bounds: Bounds) -> Iterator[Yard]:
     """
     check_podman(podman)
     remove_leftovers(podman)
+    remove_left_folders(podman)  # after the containers, which write there
     fetch_images(podman, offer.images)
-    where = memory_folder() if bounds.out else None
-    folder, runner = Path(tempfile.mkdtemp(prefix="scylla-spark-containers-", dir=where)), identity()
-    guard = Guard(podman, runner, str(folder))
-    try:
-        guard.check()
+    runner = identity()
+    with runner_folder(podman, runner, in_memory=bounds.out > 0) as folder, _guarded(podman, runner, folder) as guard:
         for image in offer.images:
             probe(podman, image, bounds, Mark(runner, f"probe-{runner}"), _empty_files(folder))
         yield Yard(podman, offer, bounds, runner, folder, guard)
+
+
+@contextmanager
+def _guarded(podman: Podman, runner: str, folder: Path) -> Iterator[Guard]:
+    """A watchdog that runs, and at the end removes what is left."""
+    guard = Guard(podman, runner, str(folder))
+    try:
+        guard.check()
+        yield guard
     finally:
         guard.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _empty_files(folder: Path) -> Files:

@@ -7,11 +7,12 @@ looks again until it has found none several times. It imports nothing but the st
 
 from __future__ import annotations
 
-import shutil
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 
 DONE = b"done"
 _EMPTY_LOOKS = 4
@@ -42,13 +43,25 @@ def remove(podman: list[str], containers: list[str]) -> None:
         podman: how it is called.
         containers: ids or names.
     """
-    asked = [*podman, "rm", "--force", "--time=0", *containers]
-    try:
-        subprocess.run(
-            asked, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PODMAN_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return
+    _call([*podman, "rm", "--force", "--time=0", *containers])
+
+
+def remove_folder(podman: list[str], folder: str, environment: Mapping[str, str] | None = None) -> bool:
+    """Removes a folder with all that programs have made in it; whether it is gone. Nothing is raised.
+
+    The depth of it is theirs, and bounded by their memory alone: a program goes down there, and no calls of calls of ours. Where a runner
+    is not root, folders in it belong to users that are his in podman's user namespace only.
+
+    Args:
+        podman: how it is called.
+        folder: its path.
+        environment: of what is called; None: that of this process.
+    """
+    for within in ([], [*podman, "unshare"]):
+        _call([*within, "rm", "-rf", "--", folder], environment)
+        if not os.path.lexists(folder):
+            return True
+    return False
 
 
 def sweep(podman: list[str], label: str, empty_looks: int) -> bool:
@@ -71,6 +84,17 @@ def sweep(podman: list[str], label: str, empty_looks: int) -> bool:
     return False
 
 
+def _call(command: list[str], environment: Mapping[str, str] | None = None) -> None:
+    """Runs a command within its time; what it says is read by nobody: it may be a line for each of many files."""
+    try:
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PODMAN_S,
+            env=environment, cwd="/", start_new_session=True,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return
+
+
 def main(folder: str, label: str, podman: list[str]) -> int:
     """Waits for the end of the runner, and cleans up behind it; its exit code.
 
@@ -83,8 +107,8 @@ def main(folder: str, label: str, podman: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)  # it ends when the runner does, and not before
     said = sys.stdin.buffer.read()
     clean = sweep(podman, label, 1 if said == DONE else _EMPTY_LOOKS)
-    shutil.rmtree(folder, ignore_errors=True)
-    return 0 if clean else 1
+    gone = remove_folder(podman, folder)
+    return 0 if clean and gone else 1
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ class Mode(NamedTuple):
     """What a life is about.
 
     Attributes:
-        slow: answers come up to fifteen seconds late, and progress up to twelve.
+        slow: scans come up to fifteen seconds late, and progress up to twelve.
         forgetful: what has ended is remembered for five seconds and not for a minute.
         mixed: tasks run in batches, expire, and run into rate limits.
         sessions: workers have sessions, ask twice, hang up, and miss answers.
         unique: a few names are sent again and again, and some are to be unique.
-        leased: workers lease the tasks of nearly all lanes, and it is in doubt about its fence again and again.
+        leased: workers lease the tasks of most lanes; owners follow each other, and doubt their fences, again and again.
     """
 
     slow: bool = False

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
 
 from scylla_spark.core.engine import action, bounds
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
@@ -23,19 +22,16 @@ from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, decode, encode_fence
-from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.task import Retry
-from scylla_spark.core.tenure import Tenure
-from scylla_spark.services.dispatch.scan_rows import Slice
 from tests.simulation.judge import Violation
+from tests.simulation.lone_answers import LOOK_AHEAD_US, LateAnswers
 from tests.simulation.lone_callers import LEASED, LOCAL, RETRY, LoneClients, LoneExecutor, LoneWorkers, Mode
 from tests.simulation.lone_judge import LoneJudge, recount
-from tests.simulation.lone_tables import LoneTables, Span
+from tests.simulation.lone_tables import LoneTables
 from tests.simulation.records import SECOND
 from tests.simulation.sleeping_lanes import sleepers
 
 _START = 1_700_000_000 * SECOND
-_LOOK_AHEAD_US = 300 * SECOND
 _STEPS = 500  # with trouble …
 _CALM_STEPS = 3_000  # … and without, within which all must end
 
@@ -74,10 +70,9 @@ class Life:
     def _take(self) -> None:
         """The partition is given to it."""
         progress = self.tables.progress
-        self._scanning = False
-        self._scanned_us: int | None = None
         self.tenure = self.engine.assign(0, progress, self.now)
-        self.engine.raise_horizon(self.tenure, self.now + _LOOK_AHEAD_US)
+        self.engine.raise_horizon(self.tenure, self.now + LOOK_AHEAD_US)
+        self._answers = LateAnswers(self)
         self._tasks_read, self._outcomes_read = progress.basis
         self.engine.noted_end(self.tenure, len(self.tables.outcomes), self.now)
 
@@ -93,8 +88,8 @@ class Life:
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
-    def _later(self, most_s: float, call: Callable[[], None], *, outlives: bool = False) -> None:
-        """Does something after a while, unless the engine is another one by then and the thing is no business of others."""
+    def later(self, most_s: float, call: Callable[[], None], *, outlives: bool = False) -> None:
+        """Does something within so many seconds, unless the engine is another one by then and the thing is no business of others."""
         engine = self.engine
         due = self.now + int(self.rng.random() * most_s * SECOND)
         mine = call if outlives else lambda: call() if self.engine is engine else None
@@ -119,7 +114,7 @@ class Life:
         if rng.random() < 0.5:
             self._ingest()
         if rng.random() < (0.25 if self.mode.slow else 0.1 if self.calm else 0.05):
-            self._scan()
+            self._answers.scan()
         if rng.random() < 0.4:
             self.workers.act(self.engine, self.now, calm=self.calm)
         if not self.calm:
@@ -202,40 +197,7 @@ class Life:
             self.tables.progress = mark
             self._ingesting = False
 
-        self._later(12 if self.mode.slow else 1.5, store, outlives=True)
-
-    def _scan(self) -> None:
-        partition = self.engine.partitions.get(0)
-        if self._scanning or partition is None:
-            return
-        until = self.now + _LOOK_AHEAD_US
-        after = None if partition.unloaded else self._scanned_us
-        far = self.engine.raise_horizon(self.tenure, until)
-        span = Span(self.tables.progress, after, until)
-        if span.mark.tasks_offset > far:
-            self._scanning = True
-            tenure = self.tenure
-            self._later(0.5, lambda: self._read(tenure, span))
-
-    def _read(self, tenure: Tenure, span: Span) -> None:
-        most = self.rng.choice([2, 4, 100]) if span.after_us is None else 100
-        found, cancelled = self.tables.scan(span, most, self.rng), self.tables.cancelled()
-
-        def deliver() -> None:
-            self.engine.remember_cancelled(tenure, cancelled)
-            rows = sorted(found.rows, key=lambda row: row.command.key)
-            middle = len(rows) // 2
-            for part in (rows[:middle], rows[middle:]):
-                self.engine.rows(tenure, part, span.mark.basis, self.now, whole=span.after_us is None)
-            self._later(0.5, lambda: self._scanned(tenure, span, found))
-
-        self._later(15 if self.mode.slow else 2, deliver)
-
-    def _scanned(self, tenure: Tenure, span: Span, found: Slice) -> None:
-        unloaded = frozenset(found.unloaded) if span.after_us is None else None
-        counts = self.engine.scanned(tenure, span.until_us, found.cuts, span.mark, self.now, unloaded)
-        if tenure == self.tenure:
-            self._scanning, self._scanned_us = False, span.until_us if counts else self._scanned_us
+        self.later(12 if self.mode.slow else 1.5, store, outlives=True)
 
     # -- what the engine asks for ---------------------------------------------------------------------------------------
 
@@ -244,23 +206,25 @@ class Life:
             case action.Send():
                 self._send(item)
             case action.SendFence(_, _, record):
-                self._later(0.3, lambda: self._land([record]), outlives=True)
+                self.later(0.3, lambda: self._land([record]), outlives=True)
             case action.Confirm(tenure, fence):
-                self._later(0.3, lambda: self.engine.confirmed(tenure, fence, len(self.tables.tasks), self.now))
+                self.later(0.3, lambda: self.engine.confirmed(tenure, fence, len(self.tables.tasks), self.now))
             case action.Release(_, invocations):
                 for invocation in invocations:
                     self.judge.starts(invocation.key, invocation.attempt, self.now)
+                    if not self._replay and not self.mode.mixed:
+                        self.judge.in_order(invocation.key, self._tasks_read)
                 self.executor.take(self.engine, invocations, self.now)
             case action.Kill(_, ids):
-                self._later(0.3, lambda: self.executor.kill(self.engine, ids, self.now))
+                self.later(0.3, lambda: self.executor.kill(self.engine, ids, self.now))
             case action.Listen(number):
-                self._later(0.1, lambda: self.engine.listened(number))
+                self.later(0.1, lambda: self.engine.listened(number))
             case action.Answered(answer):
                 self.workers.hear(answer)
             case action.Left():
                 self._take()
             case _:
-                self._ask_tables(item)
+                self._answers.ask(item)
 
     def _send(self, item: action.Send) -> None:
         """Now and then a send is lost, or lands and is said to have failed."""
@@ -273,53 +237,4 @@ class Life:
                 engine.sent(item.tenure, item.fence, ok=dice < 0.95, now=self.now)
 
         engine = self.engine
-        self._later(0.3, arrive, outlives=True)
-
-    def _ask_tables(self, item: action.Action) -> None:
-        match item:
-            case action.Lookup(tenure, keys):
-                basis = self.tables.progress.basis
-                self._read_then(
-                    lambda: self.tables.known(keys),
-                    lambda known: self.engine.looked_up(tenure, known, basis, self.now),
-                )
-            case action.Reload():
-                self._covered(item, self._reload)
-            case action.AskNames():
-                self._covered(item, self._ask_names)
-            case action.LookAgain():
-                pass  # scans are made often enough
-            case _:
-                raise AssertionError(item)
-
-    def _read_then(self, read: Callable[[], Any], deliver: Callable[[Any], None], most_s: float = 2) -> None:
-        """Tables are read some time after progress was, and the answer comes some time after that."""
-
-        def answer() -> None:
-            found = read()
-            self._later(most_s, lambda: deliver(found))
-
-        self._later(0.5, answer)
-
-    def _covered(self, item: action.Reload | action.AskNames, read: Callable[[Any], None]) -> None:
-        """Asks tables that hold what they must."""
-        if item.covering < self.tables.progress.tasks_offset:
-            read(item)
-        else:
-            self._later(1, lambda: self._covered(item, read))
-
-    def _reload(self, item: action.Reload) -> None:
-        basis = self.tables.progress.basis
-
-        def deliver(rows: list[ScanRow]) -> None:
-            most = item.most
-            self.engine.reloaded(item.tenure, item.ordering_id, rows[:most], basis, self.now, more=len(rows) > most)
-
-        self._read_then(lambda: self.tables.lane(item.ordering_id, item.after, item.until_us), deliver)
-
-    def _ask_names(self, item: action.AskNames) -> None:
-        basis = self.tables.progress.basis
-        self._read_then(
-            lambda: self.tables.bearers(item.names),
-            lambda found: self.engine.named(item.tenure, item.names, found, basis, self.now),
-        )
+        self.later(0.3, arrive, outlives=True)

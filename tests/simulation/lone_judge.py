@@ -46,6 +46,13 @@ class LoneJudge:
         if attempt == 1:
             self._has_its_name(key)
 
+    def in_order(self, key: TaskKey, tasks_read: int) -> None:
+        """What starts is the first open task of its lane, by what was read of `tasks`; of what was cancelled the end may be under way."""
+        for other, command in self._tables.first.items():
+            known = command.offset < tasks_read and other not in self._tables.cancelled
+            if other.ordering_id == key.ordering_id and other < key and known and other not in self.ended:
+                raise Violation(f"{key} started before an earlier one of its lane, {other}")
+
     def _has_its_name(self, key: TaskKey) -> None:
         first, name = self._tables.first, name_of(key)
         if not first[key].unique:

@@ -37,6 +37,7 @@ class LoneTables:
         tasks: the log of commands.
         outcomes: the log of fences and facts.
         first: of each key its first enqueue in the log.
+        cancelled: keys of which the log has a cancel.
         progress: as it is stored.
     """
 
@@ -44,6 +45,7 @@ class LoneTables:
         self.tasks: list[Command] = []
         self.outcomes: list[OutcomeRecord] = []
         self.first: dict[TaskKey, Command] = {}
+        self.cancelled: set[TaskKey] = set()
         self.progress = Mark()
         self._written = Mark()
         self._log = FenceLog()
@@ -57,6 +59,8 @@ class LoneTables:
         self.tasks.append(command)
         if command.kind == ENQUEUE:
             self.first.setdefault(command.key, command)
+        else:
+            self.cancelled.add(command.key)
 
     # -- ingest ---------------------------------------------------------------------------------------------------------
 
@@ -112,7 +116,7 @@ class LoneTables:
             if row.command.key.ordering_id == ordering_id and row.command.key > after and row.command.key.time_us <= until_us
         ]  # fmt: skip
 
-    def cancelled(self) -> list[TaskKey]:
+    def ended_early(self) -> list[TaskKey]:
         """Keys of which a cancel is written, or that were refused."""
         return [*(key for key, folded in self._folded.items() if folded.cancel is not None), *self._refused]
 

@@ -14,6 +14,8 @@ from scylla_spark.core.engine.lane import Entry, Lane
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
+from scylla_spark.core.engine.waiting import Waiting
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
@@ -111,6 +113,14 @@ UNIQUE_RULES = {
 """The same for worlds in which names are unique."""
 
 
+LONE_RULES = {
+    "what is noted of an attempt stays when its task is loaded": "keeps_notes_of_loaded",
+    "the cut of a lane that was left makes it anew": "cuts_what_was_left",
+    "where the fact of an attempt stands is not known": "forgets_places",
+}
+"""The same for an engine alone, among answers in any order."""
+
+
 def apply(broken: Iterable[str], process: Process) -> None:
     """Breaks those rules that are broken inside of a process."""
     for switch in broken:
@@ -130,6 +140,12 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
             stack.enter_context(patch.object(Progress, "closed", _whatever_stood_before(Progress.closed)))
         if "forgets_attempts" in broken:
             stack.enter_context(patch.object(Partition, "keep_in_mind", lambda *_args: None))
+        if "keeps_notes_of_loaded" in broken:
+            stack.enter_context(patch.object(Waiting, "insert", _noting_again(Waiting.insert)))
+        if "cuts_what_was_left" in broken:
+            stack.enter_context(patch.object(feed.Feed, "_cut", _by_the_frontier(feed.Feed._cut)))
+        if "forgets_places" in broken:
+            stack.enter_context(patch.object(Entry, "place", property(lambda _entry: -1, lambda _entry, _place: None)))
         if "unloads_what_is_read" in broken:
             stack.enter_context(patch.object(Partition, "unload", _whatever_is_asked(Partition.unload)))
         if "ignores_limits" in broken:
@@ -223,6 +239,25 @@ def _whatever_is_asked(unload: Callable[[Partition, Lane], bool]) -> Callable[[P
         return gone
 
     return unloaded
+
+
+def _noting_again(insert: Callable[..., None]) -> Callable[..., None]:
+    def inserted(self: Waiting, partition: Partition, entry: Entry, now: int) -> None:
+        tried = partition.attempts.get(entry.key)
+        insert(self, partition, entry, now)
+        if tried is not None:
+            partition.note_attempt(entry.key, tried)
+
+    return inserted
+
+
+def _by_the_frontier(cut: Callable[..., None]) -> Callable[..., None]:
+    def patched(self: feed.Feed, partition: Partition, ordering_id: str, frontier: TaskKey, *times: int) -> None:
+        if not partition.left(frontier):
+            partition.lane(ordering_id)  # so that it is cut
+        cut(self, partition, ordering_id, frontier, *times)
+
+    return patched
 
 
 def _fence_once(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:

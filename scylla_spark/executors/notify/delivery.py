@@ -32,13 +32,13 @@ class Delivered(NamedTuple):
         result: JSON text; None: it was not sent.
         failure: why not.
         final: it is not to be tried again.
-        wait_ms: how long not, if the receiver said so.
+        least_wait_ms: how long not, whatever the retry policy says, because the receiver said so.
     """
 
     result: str | None = None
     failure: Failure | None = None
     final: bool = False
-    wait_ms: int | None = None
+    least_wait_ms: int = 0
 
 
 def deliver(payload: Any, settings: Notify, total_s: float = TOTAL_S) -> Delivered:
@@ -92,22 +92,22 @@ def judged(answer: Answer, now: int) -> Delivered:
         return Delivered(json.dumps({"status": status}))
     said = answer.body[:_SHOWN_BYTES].decode("utf-8", "replace")
     if status in _AGAIN or status >= 500:
-        wait_ms = _wait_ms(answer.retry_after, now)
-        return Delivered(None, Failure(f"http_{status}", f"The receiver answered {status}: {said}"), False, wait_ms)
+        asked_ms = _asked_ms(answer.retry_after, now)
+        return Delivered(None, Failure(f"http_{status}", f"The receiver answered {status}: {said}"), False, asked_ms)
     if status == _GONE:
         return _never("gone", "The receiver wants no more of this (410): delete the rule, or change the channel.")
     hint = " Redirects are not followed." if 300 <= status < 400 else ""
     return _never(f"http_{status}", f"The receiver answered {status}.{hint} {said}".strip())
 
 
-def _wait_ms(text: str | None, now: int) -> int | None:
-    """What a Retry-After says, seconds or a date, of at most an hour; None: nothing that can be read."""
+def _asked_ms(text: str | None, now: int) -> int:
+    """What a Retry-After says, seconds or a date, of at most an hour; 0: nothing that can be read."""
     if text is None:
-        return None
+        return 0
     try:
         wait_ms = int(text) * 1000 if text.isdecimal() else (to_us(parsedate_to_datetime(text)) - now) // 1000
     except (ValueError, TypeError, OverflowError):
-        return None
+        return 0
     return min(max(wait_ms, 0), _LONGEST_WAIT_MS)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +57,6 @@ class NotifyExecutor:
         self._stopping = False
         self._reporting = threading.Lock()
         self._closed = False
-        self._rng = random.Random()
         self._sink: Sink
 
     def start(self, sink: Sink) -> None:
@@ -148,12 +146,9 @@ class NotifyExecutor:
         ended = max(now_us(), began)
         if done.failure is None:
             return Outcome(item.id, SUCCEEDED, began, ended, done.result)
-        wait_ms = done.wait_ms if done.wait_ms is None else max(done.wait_ms, self._least_ms(item))
-        return Outcome(item.id, FAILED, began, ended, failure=done.failure, wait_ms=wait_ms, final=done.final)
-
-    def _least_ms(self, item: Invocation) -> int:
-        """How long to wait at least, whatever the receiver asks for: one that says "at once" must not use up all attempts."""
-        return RETRY.wait_us(item.attempt + 1, self._rng) // 1000
+        return Outcome(
+            item.id, FAILED, began, ended, failure=done.failure, final=done.final, least_wait_ms=done.least_wait_ms
+        )
 
     def _delivered(self, item: Invocation) -> Delivered:
         if item.handler != NOTIFY_HANDLER:

@@ -19,6 +19,7 @@ from scylla_spark.defaults import NOTIFY_HANDLER
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.notify.channel_secrets import without_secrets
 from scylla_spark.executors.notify.delivery import Delivered, deliver
 from scylla_spark.io.host.deployment_secret import desk_secret
 
@@ -90,7 +91,7 @@ class NotifyExecutor:
         return {}
 
     def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
-        """Gives up on messages at once; one that is being sent may still arrive."""
+        """Gives up on messages at once; one that is being sent may still arrive, and holds its thread until its time is over."""
         now, chosen = now_us(), set(ids)
         with self._news:
             gone = self._backlog.discard(chosen)
@@ -161,7 +162,7 @@ class NotifyExecutor:
             return self._send(message, self._settings)
         except Exception as error:  # a defect of ours must not end the thread
             kind, detail = of_defect(error)
-            return Delivered(None, Failure(kind, detail))
+            return Delivered(None, Failure(kind, without_secrets(detail, self._settings.channels.values())))
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         with self._reporting:

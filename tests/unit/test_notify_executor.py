@@ -534,6 +534,48 @@ def test_what_is_killed_is_reported_once(sink: Sink, gate: Gate) -> None:
     executor.stop(drain_s=1)
 
 
+def test_what_is_killed_gives_its_place_to_others_and_holds_back_its_own_lane(sink: Sink, gate: Gate) -> None:
+    before = set(threading.enumerate())
+
+    def threads() -> int:
+        return sum(thread.name == "notify" for thread in set(threading.enumerate()) - before)
+
+    executor = NotifyExecutor(Notify(), KEY, gate)
+    executor.start(sink)
+    executor.submit([invocation(number, f"notify/{number}") for number in range(4)])
+    assert holds(lambda: set(executor.running()) == {0, 1, 2, 3})
+    executor.kill([0, 1, 2, 3])
+    executor.submit([invocation(4, "notify/0"), *(invocation(number, f"notify/{number}") for number in range(5, 9))])
+    assert holds(lambda: set(executor.running()) == {5, 6, 7, 8})
+    gate.open.set()
+    assert holds(lambda: len(sink.outcomes) == 9)
+    assert [sink.outcomes[n].outcome for n in range(9)] == ["timed_out"] * 4 + ["succeeded"] * 5
+    assert gate.sent.index("msg_0") < gate.sent.index("msg_4")
+    assert holds(lambda: executor.room() == 64 and threads() == 4)
+    executor.stop(drain_s=1)
+    assert holds(lambda: threads() == 0)
+
+
+def test_a_place_is_free_at_the_latest_when_its_thread_is_back(
+    sink: Sink, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    executor = NotifyExecutor(Notify(), KEY, gate)
+    executor.start(sink)
+    executor.submit([invocation(number, f"notify/{number}") for number in range(4)])
+    assert holds(lambda: set(executor.running()) == {0, 1, 2, 3})
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        executor.kill([0, 1, 2, 3])
+    executor.submit([invocation(4, "notify/4")])
+    gate.open.set()
+    assert holds(lambda: 4 in sink.outcomes)
+    assert holds(lambda: executor.room() == 64)
+    executor.stop(drain_s=1)
+
+
 def test_nothing_is_reported_after_a_stop(sink: Sink, gate: Gate) -> None:
     executor = NotifyExecutor(Notify(), KEY, gate)
     executor.start(sink)

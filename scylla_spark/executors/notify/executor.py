@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, now_us
@@ -55,6 +56,7 @@ class NotifyExecutor:
         self._news = threading.Condition()
         self._running: dict[int, int] = {}  # id → when it began
         self._busy = 0
+        self._left_behind = 0  # threads that end when they are back, since others have taken their places
         self._stopping = False
         self._reporting = threading.Lock()
         self._closed = False
@@ -63,8 +65,8 @@ class NotifyExecutor:
     def start(self, sink: Sink) -> None:
         """Begins to send."""
         self._sink = sink
-        for number in range(_THREADS):
-            threading.Thread(target=self._work, name=f"notify-{number}", daemon=True).start()
+        for _ in range(_THREADS):
+            self._begin_thread()
 
     def handlers(self) -> dict[str, HandlerInfo]:
         """The one that it runs."""
@@ -91,11 +93,13 @@ class NotifyExecutor:
         return {}
 
     def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
-        """Gives up on messages at once; one that is being sent may still arrive, and holds its thread until its time is over."""
+        """Gives up on messages at once; one that is being sent may still arrive, and holds back its lane until its time is over."""
         now, chosen = now_us(), set(ids)
         with self._news:
             gone = self._backlog.discard(chosen)
             begun = {id: self._running.pop(id) for id in chosen & self._running.keys()}
+            for _ in begun:
+                self._leave_behind()
         failure = Failure(TIMED_OUT, "It was given up while it was being sent.")
         self._report([Outcome(item.id, NOT_STARTED) for item in gone])
         self._report([Outcome(id, TIMED_OUT, since, now, failure=failure) for id, since in begun.items()])
@@ -113,6 +117,19 @@ class NotifyExecutor:
         with self._reporting:
             self._closed = True
 
+    def _begin_thread(self) -> None:
+        threading.Thread(target=self._work, name="notify", daemon=True).start()
+
+    def _leave_behind(self) -> None:
+        """Another thread takes the place of one whose message was given up; there is one of these for each lane at most.
+
+        Whoever calls this has `_news`, so that neither of the two threads goes on before it is known.
+        """
+        with suppress(RuntimeError):  # there can be no more threads: the place is free when this one is back
+            self._begin_thread()
+            self._left_behind += 1
+            self._busy -= 1
+
     # -- in threads -------------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -125,8 +142,12 @@ class NotifyExecutor:
                 self._backlog.finish([item])
             self._report([outcome] * known + [Outcome(other.id, NOT_STARTED) for other in behind])
             with self._news:
-                self._busy -= 1
+                ends = not known and self._left_behind > 0
+                self._left_behind -= ends
+                self._busy -= not ends
                 self._news.notify_all()
+            if ends:
+                return
 
     def _next(self) -> Invocation | None:
         with self._news:

@@ -430,6 +430,7 @@ class Outcome(NamedTuple):
         failure: set unless succeeded, yielded or not_started.
         after_ms: for yielded: wait before the next start.
         wait_ms: for failed and timed_out: wait before the next start; None: as the retry policy says.
+        least_wait_ms: for failed: wait so long at least, should the retry policy say less.
         work: who had it, and what it left behind.
         final: for failed: no other attempt follows, whatever the retry policy says.
         follow_ups: for succeeded: what is to be sent before that counts.
@@ -446,3 +447,4 @@ class Outcome(NamedTuple):
     work: WorkNote | None = None
     final: bool = False
     follow_ups: tuple[FollowUp, ...] = ()
+    least_wait_ms: int = 0

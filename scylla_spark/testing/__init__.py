@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "Called": "handler_calls",
-    "Fire": "world_records",
-    "HandlerRun": "world_records",
+    "Fire": "world_runs_and_fires",
+    "HandlerRun": "world_runs_and_fires",
     "World": "virtual_world",
     "call": "handler_calls",
     "world": "virtual_world",

@@ -134,6 +134,14 @@ class VirtualDeployment:
         """
         self._append(command.key.ordering_id, record_of(command, self._rules, self.now).value)
 
+    def check(self, command: Command) -> None:
+        """Whether a client could send a command.
+
+        Raises:
+            ArgumentError: it would be refused.
+        """
+        record_of(command, self._rules, self.now)
+
     def _follow_up(self, asked: action.SendFollowUps) -> Failure | None:
         """The dispatcher sends what a handler asked for, or nothing of it, and says why."""
         try:

@@ -53,6 +53,7 @@ from scylla_spark.testing.handler_calls import failure_in, verdicts
 from scylla_spark.testing.world_outputs import MemoryFiles, terms_of
 from scylla_spark.worker.lease import Output
 
+_KILLED: Final = Failure(CANCELLED, "It was cancelled, and killed after the grace.")
 _ALL_READ: Final = Basis(1 << 62, 1 << 62)
 _LONG_HELD_US: Final = (
     3_600_000_000  # so that no task is older than the dispatcher: of none it must ask whether it has run before
@@ -206,6 +207,26 @@ class VirtualDispatcher:
         """How all tasks stand, in the order of their first command."""
         return [self.status(key, now) for key in self._commands]
 
+    def command(self, key: TaskKey) -> Command:
+        """The newest enqueue of a key; whether its name is unique is what the first one said.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        folded = self._commands.get(key)
+        if folded is None or folded.data is None or folded.first is None:
+            raise NotFoundError(f"{key} was never enqueued in this world.", hint="Check all three parts of the key.")
+        return folded.data._replace(unique=folded.first.unique)
+
+    def is_known(self, key: TaskKey) -> bool:
+        """Whether a key was ever enqueued or cancelled."""
+        return key in self._commands
+
+    def will_be_cancelled(self, key: TaskKey) -> bool:
+        """Whether a task runs, and will be killed since somebody has cancelled it."""
+        ends = (pair for _, _, call, outcomes in self._ends for pair in zip(call, outcomes, strict=True))
+        return any(item.key == key and one.failure is _KILLED for item, one in ends)
+
     # -- below: how actions are carried out -----------------------------------------------------------------------------
 
     def _carry_out(self, item: action.Action) -> None:
@@ -314,8 +335,7 @@ class VirtualDispatcher:
         """Calls that somebody cancels end by then; what their handlers had to say is lost, as that of a process that is killed."""
         for place, (end_us, number, call, _) in enumerate(self._ends):
             if end_us > at_us and {item.id for item in call} <= set(ids):
-                failure = Failure(CANCELLED, "It was cancelled, and killed after the grace.")
-                killed = [Outcome(one.id, FAILED, self._began_us[one.id], at_us, failure=failure) for one in call]
+                killed = [Outcome(one.id, FAILED, self._began_us[one.id], at_us, failure=_KILLED) for one in call]
                 self._noted(call, killed)
                 self._ends[place] = at_us, number, call, killed
         heapify(self._ends)

@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any
 
 from scylla_spark.core.attempt_note import fitted_progress_note
-from scylla_spark.core.lease_messages import Answer, Call, Granted, Report, Sign, Want
+from scylla_spark.core.lease_messages import Answer, Call, Report, Sign, Want
+from scylla_spark.core.lease_view import lease_view
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
@@ -41,13 +42,16 @@ class VirtualWorker:
         definition = self._here.dispatcher.queues.of(queue)
         if definition is not None and definition.mode != "pull":
             raise ArgumentError(f"Handlers run the tasks of {queue!r}.", hint='Define it with mode="pull".')
-        answer = self._call(worker, wants=(Want(queue, n),))
-        return [Lease(_view(one, self._here.now), self) for one in answer.leases]
+        answer, now = self._call(worker, wants=(Want(queue, n),)), self._here.now
+        granted = (one._replace(until_us=max(one.until_us - now, 0)) for one in answer.leases)
+        return [Lease(lease_view(one), self) for one in granted]
 
     # -- what leases say ------------------------------------------------------------------------------------------------
 
     def report(self, lease: Lease, text: str) -> None:
-        """A lease ends."""
+        """A lease ends; one without a token has, when it was handed over."""
+        if not lease.token:
+            return
         said = json.loads(text)
         error = said.get("error")
         failure = Failure(error["code"], error.get("description", ""), error.get("stack", "")) if error else None
@@ -91,27 +95,3 @@ class VirtualWorker:
 
 def _text(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
-
-
-def _view(granted: Granted, now: int) -> dict[str, Any]:
-    """A lease as the API tells of it."""
-    key = granted.key
-    return {
-        "lease": granted.token,
-        "expires_in_ms": granted.lease_ms,
-        "beat_every_ms": max(granted.lease_ms // 3, 1),
-        "max_ms": max((granted.until_us - now) // 1000, 0),
-        "task": {
-            "scheduled_time": key.scheduled_time.isoformat(),
-            "ordering_id": key.ordering_id,
-            "uniqueness_key": key.uniqueness_key,
-            "handler": granted.handler,
-            "queue": granted.queue,
-            "priority": granted.priority,
-            "payload": json.loads(granted.payload),
-            "attempt": granted.attempt,
-            "epoch": granted.epoch,
-            "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
-            "last_error": granted.last_error._asdict() if granted.last_error is not None else None,
-        },
-    }

@@ -17,12 +17,12 @@ from scylla_spark.clock import from_us, iso
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.records.command import CANCEL, Command, Rejection
-from scylla_spark.core.task import Invocation, Outcome
+from scylla_spark.core.task import CANCELLED, Invocation, Outcome
 from scylla_spark.core.task_state import attempts_of
-from scylla_spark.core.task_status import TaskStatus, attempt_of
+from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of
 from scylla_spark.defaults import DEFAULT_QUEUE
-from scylla_spark.duration import duration_us
-from scylla_spark.errors import ArgumentError, WaitTimeoutError
+from scylla_spark.duration import duration_ms, duration_us
+from scylla_spark.errors import ArgumentError, ConflictError, WaitTimeoutError
 from scylla_spark.executors import shared_resources
 from scylla_spark.testing.handler_calls import Handlers, check_known, chosen, decoded, opens
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
@@ -165,16 +165,62 @@ class World:
         command = enqueue_arguments.command(self._here.now, handler, payload, **options)
         self._check_handler(command.handler, command.queue)
         self._here.send(command)
-        return TaskOfWorld(self, command.key)
+        return TaskOfWorld(self, command.key, enqueue_arguments.returned_by(handler))
 
-    def cancel(self, key: TaskKey | str) -> str:
-        """Ends a task without running it (again): "cancelled", or "too_late" where it runs or has ended otherwise."""
-        key = _key(key)
-        self._here.send(
-            Command(CANCEL, key, 0, enqueued_us=self._here.now, request_id=enqueue_arguments.new_key(self._here.now))
-        )
-        self._here.dispatcher.write(self._here.now)
-        return "cancelled" if self._here.dispatcher.status(key, self._here.now).state == "cancelled" else "too_late"
+    def cancel(self, key: TaskKey | str, *, running: bool = False, grace: object = "10s") -> str:
+        """Ends a task without running it (again); no time passes.
+
+        Args:
+            key: of the task.
+            running: end it also where it runs, when the grace is over.
+            grace: how long it may go on then (duration).
+
+        Returns:
+            "cancelled", also of one that runs and will be ended; "too_late" where it runs on, or has ended otherwise.
+        """
+        key, here = _key(key), self._here
+        grace_ms = max(1, duration_ms(grace)) if running else None
+        request = enqueue_arguments.new_key(here.now)
+        here.send(Command(CANCEL, key, 0, enqueued_us=here.now, request_id=request, grace_ms=grace_ms))
+        here.dispatcher.write(here.now)
+        ends = self.task(key).state == CANCELLED or here.dispatcher.will_be_cancelled(key)
+        return CANCELLED if ends else "too_late"
+
+    def retry(self, key: TaskKey | str) -> TaskOfWorld:
+        """Enqueues a copy of an ended task, due now, as `TaskHandle.retry` does.
+
+        Raises:
+            ConflictError: it has not ended.
+            NotFoundError: nobody has enqueued it.
+        """
+        command, now = self._here.dispatcher.command(_key(key)), self._here.now
+        status = self.task(command.key)
+        if status.open:
+            raise ConflictError(
+                f"{command.key} has not ended: {status.state}.", hint="Cancel it first.", state=status.state
+            )
+        return self._sent(enqueue_arguments.retried(command, now))
+
+    def reschedule(self, key: TaskKey | str, at: datetime | None = None, *, delay: object = None) -> TaskOfWorld:
+        """Moves a task to another time, as `TaskHandle.reschedule` does: cancels it, and enqueues a copy.
+
+        Args:
+            key: of the task.
+            at: the new time (aware).
+            delay: or how long from now (duration).
+
+        Raises:
+            ArgumentError: the copy would be refused; nothing was done.
+            ConflictError: it runs, or has ended.
+            NotFoundError: nobody has enqueued it.
+        """
+        command, now = self._here.dispatcher.command(_key(key)), self._here.now
+        copy = enqueue_arguments.moved(command, enqueue_arguments.moment(now, at, delay), now)
+        self._here.check(copy)
+        copy = enqueue_arguments.under_unused_key(copy, self._here.dispatcher.is_known)
+        if not self.task(command.key).open or self.cancel(command.key) != CANCELLED:
+            raise ConflictError(f"{command.key} cannot be moved: it runs, or has ended.", hint="No copy was enqueued.")
+        return self._sent(copy)
 
     def task(self, key: TaskKey | str) -> TaskStatus:
         """How a task stands: `state`, `attempts` (how many), `result`, `error`, and more.
@@ -197,14 +243,32 @@ class World:
         every = self._here.dispatcher.statuses(self._here.now)
         return [one for one in every if handler in (None, one.handler) and state in (None, one.state)]
 
-    def outputs(self, key: TaskKey | str) -> list[TaskOutput]:
-        """The files that attempts of a task have left behind, in order.
+    def attempts_of(self, key: TaskKey | str, newest: int | None = None, before: int | None = None) -> list[Attempt]:
+        """The recorded attempts of a task, in order.
+
+        Args:
+            key: of the task.
+            newest: only so many, the last ones; None: all.
+            before: only those with smaller numbers.
 
         Raises:
             NotFoundError: nobody has enqueued it.
         """
-        here, found = self._here.dispatcher, self.task(key).key
-        return outputs_of(map(attempt_of, attempts_of(here.facts(found))), found, here.files, 1)
+        facts = self._here.dispatcher.facts(self.task(key).key)
+        return [attempt_of(fact) for fact in attempts_of(facts, newest, before)]
+
+    def outputs(self, key: TaskKey | str, attempt: int | None = None) -> list[TaskOutput]:
+        """The files that attempts of a task have left behind, in order.
+
+        Args:
+            key: of the task.
+            attempt: only of this one; None: of all.
+
+        Raises:
+            NotFoundError: nobody has enqueued it.
+        """
+        found = [one for one in self.attempts_of(key) if attempt in (None, one.number)]
+        return outputs_of(found, _key(key), self._here.dispatcher.files, 1)
 
     def ran(self, handler: str, *, times: int | None = None) -> bool:
         """Whether a handler was called.
@@ -223,14 +287,16 @@ class World:
     # -- schedules ------------------------------------------------------------------------------------------------------
 
     def put_schedules(
-        self, *schedules: Schedule, prune: str | None = None, only_new: bool = False, author: str = ""
-    ) -> dict[str, str]:
+        self, *schedules: Schedule, prune: str | None = None, only_new: bool = False, dry_run: bool = False,
+        author: str = "",
+    ) -> dict[str, str]:  # fmt: skip
         """Stores schedules, as `Scheduler.put_schedules` does.
 
         Args:
             *schedules: each replaces the one of its name.
             prune: an owner: what else of theirs is stored is removed.
             only_new: those that are stored stay as they are.
+            dry_run: change nothing, and only say what would become of each.
             author: who changes them.
 
         Raises:
@@ -239,11 +305,13 @@ class World:
         """
         for schedule in schedules:
             self._check_handler(schedule.handler, schedule.queue or DEFAULT_QUEUE)
+        if dry_run:
+            return schedule_sets.compared(self.plan.state(), schedules, prune, only_new=only_new)
         return schedule_sets.put(self.plan, schedules, prune, author, only_new=only_new)
 
-    def schedule(self, name: str) -> ScheduleOfWorld:
+    def schedule(self, name: str, *, author: str = "") -> ScheduleOfWorld:
         """A handle on a schedule: pause, resume, delete, run_now, status, next_runs."""
-        return ScheduleOfWorld(self, name)
+        return ScheduleOfWorld(self, name, author)
 
     def emit(self, event: str, fields: Mapping[str, Any] | None = None) -> None:
         """Tells the planner of an event, as `Scheduler.emit` does."""
@@ -282,9 +350,9 @@ class World:
         """Stores the definition of a queue, as `Scheduler.put_queue` does; it is in force at once."""
         return str(queues.put(self.plan, [queue], author)[queue.name]["became"])
 
-    def queue(self, name: str) -> QueueHandle:
+    def queue(self, name: str, *, author: str = "") -> QueueHandle:
         """A handle on a queue: pause, resume, update, get, delete."""
-        return QueueHandle(self, name)
+        return QueueHandle(self, name, author)
 
     def lease(self, queue: str, n: int = 1, *, worker: str = "worker") -> list[Lease]:
         """Leases up to n tasks that are due of a queue whose tasks workers lease; each is used as `Worker.leases` gives it.
@@ -297,6 +365,10 @@ class World:
         return self._worker.lease(queue, n, worker)
 
     # -- below ----------------------------------------------------------------------------------------------------------
+
+    def _sent(self, copy: Command) -> TaskOfWorld:
+        self._here.send(copy)
+        return TaskOfWorld(self, copy.key)
 
     def _check_handler(self, name: str | None, queue: str) -> None:
         """Whether a handler is here, unless workers work on the queue: these have handlers of their own."""

@@ -8,10 +8,10 @@ import pytest
 from pydantic_core import from_json
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import TASKS
 from scylla_spark.services.api.leases.views import bounded
-from scylla_spark.services.api.tasks.ids import id_of
 from tests.support.api_site import Site
 from tests.support.delta_tables import append, at, make_filled, task
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of
 from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.api.tasks.ids import id_of, key_of, path_of
+from scylla_spark.services.api.tasks.ids import key_of, path_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 KEYS = st.builds(TaskKey, st.integers(0, LATEST_US - 1), TEXTS, TEXTS)

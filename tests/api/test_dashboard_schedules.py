@@ -15,8 +15,8 @@ from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of
 from scylla_spark.schemas import FIRES, SCHEDULES, TASKS
-from scylla_spark.services.api.tasks.ids import id_of
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent
 from tests.support.delta_tables import append, at, make, task

@@ -13,11 +13,11 @@ import pytest
 
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of
 from scylla_spark.core.records.command import CANCEL
 from scylla_spark.core.task import Retry
 from scylla_spark.core.task_filter import FIELDS
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dashboard.expected_starts import Known, expected_starts
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.request_values import instant_text

@@ -10,8 +10,8 @@ import pytest
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dashboard.value_texts import segment
 from tests.browser.conftest import SCHEDULE
 from tests.browser.visit import Visit

@@ -148,6 +148,14 @@ def test_a_failed_task_waits_between_half_and_all_of_its_back_off(world):
     assert [i.attempt for i in world.at(1)] == [2]
 
 
+@pytest.mark.parametrize(("asked_ms", "least_s", "most_s"), [(0, 30, 60), (1_000, 30, 60), (600_000, 600, 600)])
+def test_who_asks_for_a_wait_gets_that_of_the_policy_in_force_if_it_is_longer(world, asked_ms, least_s, most_s):
+    world.enqueue(retry=WireRetry(None, 60_000, 60_000))
+    world.finish(*world.pump(), outcome=FAILED, failure=Failure("http_503"), least_wait_ms=asked_ms)
+    world.pump()
+    assert least_s * SECOND <= world.facts[-1].next_us - NOW <= most_s * SECOND
+
+
 def test_followers_of_a_failing_head_do_not_start(world):
     world.enqueue(unique="1")
     world.enqueue(unique="2")

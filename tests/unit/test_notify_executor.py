@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.client import InvalidURL
+from http.client import BadStatusLine, InvalidURL
 from ipaddress import ip_address
 from typing import Any
 
@@ -22,7 +22,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.notice_proof import is_proven, notice_key, proof_of
 from scylla_spark.core.task import Failure, Invocation, Outcome
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors.notify import address, delivery
+from scylla_spark.executors.notify import address, delivery, resolving
 from scylla_spark.executors.notify.delivery import Delivered, deliver, judged
 from scylla_spark.executors.notify.executor import RETRY, NotifyExecutor
 from scylla_spark.executors.notify.post import MAX_ANSWER_BYTES, Answer, target_of
@@ -41,6 +41,9 @@ MESSAGE = {
 
 def notify(url: str, *, private: bool = True, **channel: Any) -> Notify:
     return Notify.model_validate({"channels": {"ops": {"url": url, **channel}}, "private_addresses": private})
+
+
+OPS = notify("https://hooks.example.com/").channels["ops"]
 
 
 # -- how long it is tried -----------------------------------------------------------------------------------------------
@@ -130,6 +133,65 @@ def test_redirects_are_not_followed() -> None:
     assert (done.failure.kind, done.final) == ("http_302", True)
 
 
+HOOK = "https://hooks.example.com/services/T0SECRET/B0SECRET/xoxb%2Dvery-SECRET?sig=a%26SECRET"
+
+
+@pytest.mark.parametrize("status", [404, 503])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Cannot POST /services/T0SECRET/B0SECRET/xoxb%2Dvery-SECRET",
+        "<pre>/services/T0SECRET/B0SECRET/xoxb-very-SECRET?sig=a&amp;SECRET</pre>",
+        '{"path": "\\/services\\/T0SECRET\\/B0SECRET", "sig": "a&SECRET", "key": "SECRETMfKQ9r8GKYqrTwjUPD8ILA=="}',
+        "x" * 495 + " T0SECRET",
+        "T0SECRET " * (MAX_ANSWER_BYTES // 9) + "T0SEC",
+    ],
+)
+def test_what_a_receiver_repeats_of_url_and_secret_is_not_kept(status: int, said: str) -> None:
+    channel = notify(HOOK, secret="whsec_SECRETMfKQ9r8GKYqrTwjUPD8ILA==").channels["ops"]
+    failure = judged(Answer(status, None, said.encode()[:MAX_ANSWER_BYTES]), now_us(), channel).failure
+    assert failure is not None
+    assert "SEC" not in failure.message
+    assert "***" in failure.message or said.startswith("xxx")
+    assert len(failure.message) < 600
+
+
+def test_what_a_library_says_of_url_and_secret_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> Answer:
+        raise BadStatusLine("GET /services/T0SECRET HTTP/0.9")
+
+    monkeypatch.setattr(delivery, "post", refuse)
+    failure = deliver(MESSAGE, notify(HOOK)).failure
+    assert failure is not None
+    assert ("SECRET" in failure.message, failure.kind) == (False, "unreachable")
+
+
+def test_what_a_defect_of_ours_says_of_a_channel_is_not_kept(sink: Sink) -> None:
+    def broken(_payload: object, settings: Notify) -> Delivered:
+        raise RuntimeError(f"no thread for {HOOK}")
+
+    executor = NotifyExecutor(notify(HOOK), KEY, broken)
+    executor.start(sink)
+    executor.submit([invocation(1)])
+    assert holds(lambda: sink.count == 1)
+    executor.stop(drain_s=1)
+    failure = sink.outcomes[1].failure
+    assert failure is not None
+    assert ("SECRET" in failure.message, "no thread for ***" in failure.message) == (False, True)
+
+
+def test_a_thread_that_does_not_start_takes_no_place_at_the_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        for _ in range(17):
+            with pytest.raises(OSError, match="can't start"):
+                resolving.resolved("127.0.0.1", 80, 0.1)
+    assert resolving.resolved("127.0.0.1", 80, 10)
+
+
 @pytest.mark.parametrize("answer", [HANG, TRICKLE])
 @pytest.mark.slow
 def test_a_receiver_that_hangs_is_cut_off_in_time_and_tried_again(answer: int) -> None:
@@ -176,19 +238,19 @@ def test_one_that_does_not_speak_tls_is_told_from_one_that_is_not_there() -> Non
 
 @pytest.mark.parametrize(
     ("header", "wait_ms"),
-    [("7", 7_000), ("999999", 3_600_000), ("soon", None), ("-1", None), (None, None), ("9" * 400, 3_600_000)],
+    [("7", 7_000), ("999999", 3_600_000), ("soon", 0), ("-1", 0), (None, 0), ("9" * 400, 3_600_000)],
 )
-def test_the_time_that_a_receiver_asks_for_is_honoured_up_to_an_hour(header: str | None, wait_ms: int | None) -> None:
-    done = judged(Answer(429, header, b""), now_us())
-    assert (done.wait_ms, done.final) == (wait_ms, False)
+def test_the_time_that_a_receiver_asks_for_is_honoured_up_to_an_hour(header: str | None, wait_ms: int) -> None:
+    done = judged(Answer(429, header, b""), now_us(), OPS)
+    assert (done.least_wait_ms, done.final) == (wait_ms, False)
 
 
 def test_the_time_may_be_a_date() -> None:
     now = now_us()
     date = format_datetime(from_us(now).astimezone(UTC).replace(microsecond=0) + timedelta(seconds=30), usegmt=True)
-    assert 28_000 <= (judged(Answer(503, date, b""), now).wait_ms or 0) <= 30_000
+    assert 28_000 <= judged(Answer(503, date, b""), now, OPS).least_wait_ms <= 30_000
     past = format_datetime(datetime(2020, 1, 1, tzinfo=UTC), usegmt=True)
-    assert judged(Answer(503, past, b""), now).wait_ms == 0
+    assert judged(Answer(503, past, b""), now, OPS).least_wait_ms == 0
 
 
 @pytest.mark.parametrize(
@@ -233,14 +295,46 @@ def test_apprise_that_is_not_installed_says_what_to_install(monkeypatch: pytest.
     assert "pass@" not in done.failure.message
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise imports what Python 3.13 has no more
 @pytest.mark.slow
 def test_apprise_sends_to_what_its_url_says() -> None:
     pytest.importorskip("apprise", reason="an extra")
-    with receiving(200) as receiver:
-        done = deliver(MESSAGE, notify(receiver.url.replace("http:", "json:"), kind="apprise"))
-        assert done.failure is None
+    with receiving(200, 500) as receiver:
+        settings = notify(receiver.url.replace("http:", "json:"), kind="apprise")
+        assert deliver(MESSAGE, settings).failure is None
         assert receiver.received[0].event["title"] == "mail.send: failed"
+        failure = deliver(MESSAGE, settings).failure
+        assert failure == Failure("unreachable", "Apprise could not send it.")
+
+
+@pytest.mark.slow
+def test_what_apprise_says_of_urls_goes_nowhere(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("apprise", reason="an extra")
+    for url in ("slak://T0SECRET/B0SECRET/xoxb", "slack://tokenSECRET", "json://user:passSECRET@127.0.0.1:1/SECRET"):
+        failure = deliver(MESSAGE, notify(url, kind="apprise")).failure
+        assert failure is not None
+        assert "SECRET" not in failure.message
+    assert "".join(capfd.readouterr()) + caplog.text == ""
+
+
+@pytest.mark.slow
+def test_receivers_of_apprise_whose_answers_trickle_hold_up_nobody_else(sink: Sink) -> None:
+    pytest.importorskip("apprise", reason="an extra")
+    with receiving(TRICKLE) as slow, receiving(204) as quick:
+        channels = {f"slow{n}": {"kind": "apprise", "url": slow.url.replace("http:", "json:")} for n in range(4)}
+        settings = Notify.model_validate(
+            {"channels": channels | {"ops": {"url": quick.url}}, "private_addresses": True}
+        )
+        executor = NotifyExecutor(settings, KEY, lambda payload, settings: deliver(payload, settings, apprise_s=2))
+        executor.start(sink)
+        executor.submit([invocation(n, f"notify/slow{n}", channel=f"slow{n}") for n in range(4)])
+        assert holds(lambda: len(executor.running()) == 4)
+        executor.submit([invocation(4)])
+        assert holds(lambda: len(sink.outcomes) == 5)
+        executor.stop(drain_s=5)
+    failures = [sink.outcomes[n].failure for n in range(5)]
+    assert [one and one.kind for one in failures] == ["timed_out"] * 4 + [None]
 
 
 # -- where messages go --------------------------------------------------------------------------------------------------
@@ -250,7 +344,7 @@ def test_apprise_sends_to_what_its_url_says() -> None:
     "text",
     [
         "127.0.0.1", "10.0.0.1", "192.168.1.1", "172.16.0.1", "::1", "fc00::1", "100.64.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1",
-        "2002:7f00:1::", "fec0::2", "::a00:1", "64:ff9b:1::a00:1", "::ffff:0:7f00:1",
+        "2002:7f00:1::", "fec0::2", "::a00:1", "64:ff9b:1::a00:1", "::ffff:0:7f00:1", "64:ff9b:1:a00:0:100::",
     ],
 )  # fmt: skip
 def test_private_addresses_are_refused_unless_they_are_allowed(text: str) -> None:
@@ -264,13 +358,16 @@ def test_private_addresses_are_refused_unless_they_are_allowed(text: str) -> Non
         "169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "0.0.0.0", "::", "224.0.0.1", "ff02::1",
         "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::", "fd20:ce::254", "fd00:42::42", "::a9fe:a9fe",
         "64:ff9b:1::a9fe:a9fe", "::ffff:0:a9fe:a9fe", "64:ff9b::6464:64c8",
+        "64:ff9b:1:a9fe:a9:fe00::", "64:ff9b:1:a9fe:a9:fe00:808:808", "64:ff9b:1:a9:fe:a9fe::", "64:ff9b:1:0:a9:fea9:fe00:0", "64:ff9b:1::",
     ],
 )  # fmt: skip
 def test_link_local_addresses_and_metadata_services_are_refused_always(text: str) -> None:
     assert not address.is_allowed(ip_address(text), private=True)
 
 
-@pytest.mark.parametrize("text", ["93.184.215.14", "2606:2800:21f::1", "64:ff9b::808:808", "64:ff9b:1::808:808"])
+@pytest.mark.parametrize(
+    "text", ["93.184.215.14", "2606:2800:21f::1", "64:ff9b::808:808", "64:ff9b:1::808:808", "64:ff9b:1:808:8:800::"]
+)
 def test_public_addresses_are_allowed(text: str) -> None:
     assert address.is_allowed(ip_address(text), private=False)
 
@@ -354,9 +451,9 @@ class Sink:
         self.outcomes |= {one.id: one for one in outcomes}
 
 
-def invocation(number: int, lane: str = "notify/ops", **more: Any) -> Invocation:
+def invocation(number: int, lane: str = "notify/ops", channel: str = "ops", **more: Any) -> Invocation:
     key = TaskKey(1_800_000_000_000_000, lane, f"notice/{number}")
-    message = {**MESSAGE, "id": f"msg_{number}"}
+    message = {**MESSAGE, "id": f"msg_{number}", "channel": channel}
     text = json.dumps({**message, "proof": proof_of(message, KEY)})
     return Invocation(number, key, 1, 7, "scylla.notify", "_notify", text, 0, 0, 60_000)._replace(**more)
 
@@ -411,20 +508,15 @@ def test_one_that_fails_gives_back_those_behind_it(sink: Sink) -> None:
         executor.stop(drain_s=1)
 
 
-@pytest.mark.parametrize(
-    ("attempt", "asked_ms", "least_ms", "most_ms"),
-    [(1, 0, 2_500, 5_000), (1, 7_000, 7_000, 7_000), (109, 1_000, 900_000, 1_800_000), (109, 3_600_000, 3_600_000, 3_600_000)],
-)  # fmt: skip
-def test_a_receiver_that_asks_for_no_wait_does_not_use_up_the_attempts(
-    sink: Sink, attempt: int, asked_ms: int, least_ms: int, most_ms: int
-) -> None:
+@pytest.mark.parametrize("asked_ms", [0, 1_000, 3_600_000])
+def test_what_a_receiver_asks_for_is_a_wish_beside_the_retry_policy_in_force(sink: Sink, asked_ms: int) -> None:
     executor = NotifyExecutor(
         Notify(), KEY, lambda _payload, _settings: Delivered(None, Failure("http_503", "no"), False, asked_ms)
     )
     executor.start(sink)
-    executor.submit([invocation(1, attempt=attempt)])
+    executor.submit([invocation(1)])
     assert holds(lambda: sink.count == 1)
-    assert least_ms <= (sink.outcomes[1].wait_ms or 0) <= most_ms
+    assert (sink.outcomes[1].least_wait_ms, sink.outcomes[1].wait_ms) == (asked_ms, None)
     executor.stop(drain_s=5)
 
 
@@ -439,6 +531,48 @@ def test_what_is_killed_is_reported_once(sink: Sink, gate: Gate) -> None:
     executor.submit([invocation(3)])
     assert holds(lambda: 3 in sink.outcomes)
     assert sink.count == 3
+    executor.stop(drain_s=1)
+
+
+def test_what_is_killed_gives_its_place_to_others_and_holds_back_its_own_lane(sink: Sink, gate: Gate) -> None:
+    before = set(threading.enumerate())
+
+    def threads() -> int:
+        return sum(thread.name == "notify" for thread in set(threading.enumerate()) - before)
+
+    executor = NotifyExecutor(Notify(), KEY, gate)
+    executor.start(sink)
+    executor.submit([invocation(number, f"notify/{number}") for number in range(4)])
+    assert holds(lambda: set(executor.running()) == {0, 1, 2, 3})
+    executor.kill([0, 1, 2, 3])
+    executor.submit([invocation(4, "notify/0"), *(invocation(number, f"notify/{number}") for number in range(5, 9))])
+    assert holds(lambda: set(executor.running()) == {5, 6, 7, 8})
+    gate.open.set()
+    assert holds(lambda: len(sink.outcomes) == 9)
+    assert [sink.outcomes[n].outcome for n in range(9)] == ["timed_out"] * 4 + ["succeeded"] * 5
+    assert gate.sent.index("msg_0") < gate.sent.index("msg_4")
+    assert holds(lambda: executor.room() == 64 and threads() == 4)
+    executor.stop(drain_s=1)
+    assert holds(lambda: threads() == 0)
+
+
+def test_a_place_is_free_at_the_latest_when_its_thread_is_back(
+    sink: Sink, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    executor = NotifyExecutor(Notify(), KEY, gate)
+    executor.start(sink)
+    executor.submit([invocation(number, f"notify/{number}") for number in range(4)])
+    assert holds(lambda: set(executor.running()) == {0, 1, 2, 3})
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        executor.kill([0, 1, 2, 3])
+    executor.submit([invocation(4, "notify/4")])
+    gate.open.set()
+    assert holds(lambda: 4 in sink.outcomes)
+    assert holds(lambda: executor.room() == 64)
     executor.stop(drain_s=1)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.testing import World, world
 
 ROOT = Path(__file__).parents[2]
@@ -80,18 +79,3 @@ def test_the_test_of_the_readme_passes(tmp_path):
 def test_the_page_names_all_that_a_world_can_do():
     public = {name for name in vars(World) if not name.startswith("_")} - {"now", "plan", "rejected"}
     assert {name for name in public if not re.search(rf"`{name}\b|[`, ]{name}[(`]", PAGE)} == set()
-
-
-def test_a_world_is_called_like_a_scheduler():
-    shared = {
-        "enqueue",
-        "put_schedules",
-        "schedule",
-        "emit",
-        "notify_partitions",
-        "put_calendar",
-        "put_queue",
-        "queue",
-        "task",
-    }
-    assert shared <= set(vars(Scheduler)) & set(vars(World))

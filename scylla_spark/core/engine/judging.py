@@ -100,7 +100,7 @@ class Judging:
     def _wait_us(self, run: Run, outcome: Outcome, used: int) -> int:
         if outcome.wait_ms is not None:
             return outcome.wait_ms * 1000
-        return run.retry.wait_us(used + 1, self._state.rng)
+        return max(run.retry.wait_us(used + 1, self._state.rng), outcome.least_wait_ms * 1000)
 
 
 def _kept(entry: Entry, work: WorkNote | None) -> WorkNote | None:

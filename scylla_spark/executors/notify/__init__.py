@@ -1,1 +1,1 @@
-"""Notifications go out here: in threads of the dispatcher, never in the children that run handlers, which so see no secret of a channel."""
+"""Notifications go out here: in threads of the dispatcher and processes of Apprise. Children of handlers see no secret of a channel."""

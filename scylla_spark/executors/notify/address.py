@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, NamedTuple
 
@@ -24,21 +25,23 @@ _NEVER: Final = tuple(
         ),
     )
 )
-_CARRYING: Final = tuple(
-    map(
-        ip_network,
-        (
-            "64:ff9b::/96",  # translated by NAT64
-            "64:ff9b:1::/48",  # the same within one network
-            "::ffff:0:0:0/96",  # translated by SIIT
-            "::/96",  # IPv4-compatible
-        ),
-    )
-)
-"""Networks whose addresses carry one of IPv4 in their last 32 bits, besides those that Python knows."""
+_CARRYING: Final = {
+    ip_network("64:ff9b::/96"): (96,),  # translated by NAT64
+    ip_network("64:ff9b:1::/48"): (
+        48,
+        56,
+        64,
+        96,
+    ),  # the same within one network, which says how long its own prefix in there is
+    ip_network("::ffff:0:0:0/96"): (96,),  # translated by SIIT
+    ip_network("::/96"): (96,),  # IPv4-compatible
+}
+"""Networks whose addresses carry one of IPv4, besides those that Python knows, and behind how many bits, as RFC 6052 says."""
 _OF_IPV6: Final = (IPv6Address("::"), IPv6Address("::1"))
+_NOBODY: Final = ip_network("0.0.0.0/8")  # what bits are that carry no address
 _SHARED: Final = ip_network("100.64.0.0/10")
 _LOW_32: Final = 2**32 - 1
+_LOW_56: Final = 2**56 - 1
 
 
 class AddressRefusedError(SchedulerError):
@@ -89,24 +92,39 @@ def is_allowed(address: _Address, *, private: bool) -> bool:
     """Whether webhooks may go to an address.
 
     Args:
-        address: any; one of IPv6 that stands for one of IPv4 is judged as that.
+        address: any; one of IPv6 that stands for one of IPv4 is judged as that, and as all that it may stand for.
         private: whether private networks and this machine are allowed; link-local addresses and those where clouds tell a
             machine its credentials never are.
     """
-    address = _meant(address)
+    meant = _meant(address)
+    return bool(meant) and all(_is_fine(one, private=private) for one in meant)
+
+
+def _is_fine(address: _Address, *, private: bool) -> bool:
     if address.is_multicast or address.is_unspecified or any(address in network for network in _NEVER):
         return False
     is_private = address.is_private or address.is_loopback or address in _SHARED or _is_site_local(address)
     return private if is_private else address.is_global
 
 
-def _meant(address: _Address) -> _Address:
-    if isinstance(address, IPv4Address):
-        return address
-    inner = address.ipv4_mapped or address.sixtofour
-    if inner is None and address not in _OF_IPV6 and any(address in network for network in _CARRYING):
-        inner = IPv4Address(int(address) & _LOW_32)
-    return inner if inner is not None else address
+def _meant(address: _Address) -> Sequence[_Address]:
+    """What an address may stand for: mostly itself; nothing where it carries an address, and that is nobody's."""
+    if isinstance(address, IPv4Address) or address in _OF_IPV6:
+        return [address]
+    if inner := address.ipv4_mapped or address.sixtofour:
+        return [inner]
+    for network, lengths in _CARRYING.items():
+        if address in network:
+            return [one for one in (_carried(address, bits) for bits in lengths) if one not in _NOBODY]
+    return [address]
+
+
+def _carried(address: IPv6Address, behind_bits: int) -> IPv4Address:
+    """The address of IPv4 behind a prefix; of a shorter one, its bits go around the eight from the 64th on."""
+    whole, length = int(address), 128
+    if behind_bits < 96:
+        whole, length = whole >> 64 << 56 | whole & _LOW_56, 120
+    return IPv4Address(whole >> (length - behind_bits - 32) & _LOW_32)
 
 
 def _is_site_local(address: _Address) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, now_us
@@ -20,6 +20,7 @@ from scylla_spark.defaults import NOTIFY_HANDLER
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.notify.channel_secrets import without_secrets
 from scylla_spark.executors.notify.delivery import Delivered, deliver
 from scylla_spark.io.host.deployment_secret import desk_secret
 
@@ -55,17 +56,17 @@ class NotifyExecutor:
         self._news = threading.Condition()
         self._running: dict[int, int] = {}  # id → when it began
         self._busy = 0
+        self._left_behind = 0  # threads that end when they are back, since others have taken their places
         self._stopping = False
         self._reporting = threading.Lock()
         self._closed = False
-        self._rng = random.Random()
         self._sink: Sink
 
     def start(self, sink: Sink) -> None:
         """Begins to send."""
         self._sink = sink
-        for number in range(_THREADS):
-            threading.Thread(target=self._work, name=f"notify-{number}", daemon=True).start()
+        for _ in range(_THREADS):
+            self._begin_thread()
 
     def handlers(self) -> dict[str, HandlerInfo]:
         """The one that it runs."""
@@ -92,11 +93,13 @@ class NotifyExecutor:
         return {}
 
     def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
-        """Gives up on messages at once; one that is being sent may still arrive."""
+        """Gives up on messages at once; one that is being sent may still arrive, and holds back its lane until its time is over."""
         now, chosen = now_us(), set(ids)
         with self._news:
             gone = self._backlog.discard(chosen)
             begun = {id: self._running.pop(id) for id in chosen & self._running.keys()}
+            for _ in begun:
+                self._leave_behind()
         failure = Failure(TIMED_OUT, "It was given up while it was being sent.")
         self._report([Outcome(item.id, NOT_STARTED) for item in gone])
         self._report([Outcome(id, TIMED_OUT, since, now, failure=failure) for id, since in begun.items()])
@@ -114,6 +117,19 @@ class NotifyExecutor:
         with self._reporting:
             self._closed = True
 
+    def _begin_thread(self) -> None:
+        threading.Thread(target=self._work, name="notify", daemon=True).start()
+
+    def _leave_behind(self) -> None:
+        """Another thread takes the place of one whose message was given up; there is one of these for each lane at most.
+
+        Whoever calls this has `_news`, so that neither of the two threads goes on before it is known.
+        """
+        with suppress(RuntimeError):  # there can be no more threads: the place is free when this one is back
+            self._begin_thread()
+            self._left_behind += 1
+            self._busy -= 1
+
     # -- in threads -------------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -126,8 +142,12 @@ class NotifyExecutor:
                 self._backlog.finish([item])
             self._report([outcome] * known + [Outcome(other.id, NOT_STARTED) for other in behind])
             with self._news:
-                self._busy -= 1
+                ends = not known and self._left_behind > 0
+                self._left_behind -= ends
+                self._busy -= not ends
                 self._news.notify_all()
+            if ends:
+                return
 
     def _next(self) -> Invocation | None:
         with self._news:
@@ -148,12 +168,9 @@ class NotifyExecutor:
         ended = max(now_us(), began)
         if done.failure is None:
             return Outcome(item.id, SUCCEEDED, began, ended, done.result)
-        wait_ms = done.wait_ms if done.wait_ms is None else max(done.wait_ms, self._least_ms(item))
-        return Outcome(item.id, FAILED, began, ended, failure=done.failure, wait_ms=wait_ms, final=done.final)
-
-    def _least_ms(self, item: Invocation) -> int:
-        """How long to wait at least, whatever the receiver asks for: one that says "at once" must not use up all attempts."""
-        return RETRY.wait_us(item.attempt + 1, self._rng) // 1000
+        return Outcome(
+            item.id, FAILED, began, ended, failure=done.failure, final=done.final, least_wait_ms=done.least_wait_ms
+        )
 
     def _delivered(self, item: Invocation) -> Delivered:
         if item.handler != NOTIFY_HANDLER:
@@ -166,7 +183,7 @@ class NotifyExecutor:
             return self._send(message, self._settings)
         except Exception as error:  # a defect of ours must not end the thread
             kind, detail = of_defect(error)
-            return Delivered(None, Failure(kind, detail))
+            return Delivered(None, Failure(kind, without_secrets(detail, self._settings.channels.values())))
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         with self._reporting:

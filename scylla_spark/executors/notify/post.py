@@ -145,10 +145,10 @@ def _ended_at(sock: socket.socket, deadline: float) -> Iterator[None]:
 
     timer = threading.Timer(max(deadline - time.monotonic(), 0), cut)
     timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-        twin.close()
+    with twin:
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()

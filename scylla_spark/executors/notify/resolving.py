@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 _MOST: Final = 16
@@ -22,7 +23,7 @@ def resolved(host: str, port: int, within_s: float) -> list[tuple[Any, ...]]:
         within_s: longest that it may take, seconds.
 
     Raises:
-        OSError: there is no such host.
+        OSError: there is no such host, or no thread could be started.
         TimeoutError: the resolver did not answer in time, or too many others are still waited for.
     """
     if not _asking.acquire(timeout=max(within_s, 0)):
@@ -37,7 +38,7 @@ def resolved(host: str, port: int, within_s: float) -> list[tuple[Any, ...]]:
         finally:
             _asking.release()
 
-    threading.Thread(target=ask, name="notify-resolver", daemon=True).start()
+    _begin(ask)
     try:
         found = told.get(timeout=max(within_s, 0))
     except queue.Empty:
@@ -45,3 +46,12 @@ def resolved(host: str, port: int, within_s: float) -> list[tuple[Any, ...]]:
     if isinstance(found, Exception):
         raise found
     return found
+
+
+def _begin(ask: Callable[[], None]) -> None:
+    """Starts a thread that gives its place back at its end; one that does not start has no end."""
+    try:
+        threading.Thread(target=ask, name="notify-resolver", daemon=True).start()
+    except RuntimeError as error:
+        _asking.release()
+        raise OSError(str(error)) from error

@@ -16,13 +16,14 @@ from starlette.responses import Response
 from scylla_spark.client.tasks.explain import ask_partitions
 from scylla_spark.clock import boot_us, iso, now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import key_view
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.core.task_state import READY, STATES
 from scylla_spark.services.api.context import JSON, Api, Asked, Own, answers, router
 from scylla_spark.services.api.follow.activity import STEP_US, STEPS, Beat, Pulse
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
-from scylla_spark.services.api.tasks.views import KeyView, State, key_view
+from scylla_spark.services.api.tasks.views import KeyView, State
 
 routes = router()
 

@@ -15,6 +15,7 @@ from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.responses import Response
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import key_view
 from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import SchedulerError
@@ -26,7 +27,7 @@ from scylla_spark.services.api.follow.stream_positions import Position, position
 from scylla_spark.services.api.follow.stream_replay import Missing, replayed
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.views import ErrorView, KeyView, error_view, key_view
+from scylla_spark.services.api.tasks.views import ErrorView, KeyView, error_view
 
 log = structlog.get_logger("api")
 routes = router()

@@ -14,13 +14,13 @@ from scylla_spark.core.lease_messages import (
     UNAVAILABLE,
     Answer,
     Call,
-    Granted,
     Report,
     Scarcity,
     Sign,
     Want,
     folded,
 )
+from scylla_spark.core.lease_view import lease_view
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.core.task import ABORTED, FAILED, MAX_RESULT_BYTES, Failure
 from scylla_spark.errors import ArgumentError
@@ -28,7 +28,6 @@ from scylla_spark.name import PATTERN
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Body, WaitMs
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.views import key_view
 
 MOST_ITEMS: Final = 1_000
 MOST_MS: Final = 30 * 24 * 3_600_000
@@ -432,22 +431,6 @@ def bounded(name: str, value: Any, most: int) -> str | None:
             f"{name} has {len(text)} bytes; {most} are stored.", hint="Store it elsewhere and pass a reference."
         )
     return str(text, "utf-8")
-
-
-def lease_view(granted: Granted) -> dict[str, Any]:
-    """A lease, as its worker is told of it."""
-    key = granted.key
-    task = key_view(key) | {
-        "handler": granted.handler, "queue": granted.queue, "priority": granted.priority, "payload": json.loads(granted.payload),
-        "attempt": granted.attempt, "epoch": str(granted.epoch),
-        "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
-        "last_error": granted.last_error._asdict() if granted.last_error is not None else None,
-        "tags": list(granted.tags), "traceparent": granted.traceparent,
-    }  # fmt: skip
-    return {
-        "lease": granted.token, "expires_in_ms": granted.lease_ms, "beat_every_ms": max(granted.lease_ms // 3, 50),
-        "max_ms": granted.until_us // 1000, "task": task,
-    }  # fmt: skip
 
 
 def scale_view(queue: Scarcity) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator
 from starlette.responses import Response
 
 from scylla_spark.core.lease_messages import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want
+from scylla_spark.core.lease_view import lease_view
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.errors import NotFoundError
 from scylla_spark.services.api import problems
@@ -37,7 +38,6 @@ from scylla_spark.services.api.leases.views import (
     SyncView,
     WorkerName,
     WorkerView,
-    lease_view,
     request_name,
     scale_view,
     statuses_view,

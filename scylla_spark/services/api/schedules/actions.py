@@ -19,6 +19,7 @@ from scylla_spark.client.schedules.times import PlannedTime, following, precedin
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import key_view
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import times_of
@@ -29,7 +30,7 @@ from scylla_spark.services.api.context import Asked, Body, Instant, Own, answer,
 from scylla_spark.services.api.schedules.definitions import STEERS, Author, ChangesView, Name, losses_of, name_of
 from scylla_spark.services.api.schedules.plan_mirror import StoredText, excerpt
 from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, planned_view
-from scylla_spark.services.api.tasks.views import KeyView, key_view
+from scylla_spark.services.api.tasks.views import KeyView
 
 routes = router()
 

@@ -12,13 +12,13 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus, send_test, status, statuses
+from scylla_spark.core.key_view import id_of
 from scylla_spark.core.notification_rule import read_rule
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
 from scylla_spark.services.api.revisions import ANY, ask, check, etag
 from scylla_spark.services.api.schedules.definitions import Author, IfMatch, name_of
-from scylla_spark.services.api.tasks.ids import id_of
 
 routes = router()
 

@@ -13,12 +13,12 @@ from scylla_spark.client.schedules.times import PlannedTime
 from scylla_spark.client.schedules.trigger_progress import progress_of
 from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso
+from scylla_spark.core.key_view import id_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.triggers.tree import described
 from scylla_spark.io.delta.plan_queries import Row
 from scylla_spark.services.api.context import iso_of, iso_us
-from scylla_spark.services.api.tasks.ids import id_of
 
 
 class ListedScheduleView(BaseModel):

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from scylla_spark.client.tasks.enqueue_arguments import moment, new_key
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of, key_view
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.task_state import ENDED, RUNNING
@@ -22,8 +23,8 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, answer, answers, router
 from scylla_spark.services.api.follow.waits import came
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.ids import TaskId, id_of, key_of
-from scylla_spark.services.api.tasks.views import KeyView, Span, key_view
+from scylla_spark.services.api.tasks.ids import TaskId, key_of
+from scylla_spark.services.api.tasks.views import KeyView, Span
 
 routes = router()
 MOST_GRACE_MS: Final = 3_600_000

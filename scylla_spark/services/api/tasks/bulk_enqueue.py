@@ -15,12 +15,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from scylla_spark.clock import now_us
+from scylla_spark.core.key_view import id_of
 from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answers, router
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.arrow_upload import rows_of, task_of
-from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.api.tasks.views import NewTask
 
 routes = router()

@@ -18,8 +18,6 @@ MOST_CHARS: Final = 24_000
 _COMMAS: Final = 2  # between the three parts of a key
 _HINT: Final = "Use the `id` of an answer, or TIME,ORDERING_ID,UNIQUENESS_KEY with each part percent-encoded."
 
-_compact: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-
 TaskId = Annotated[
     str,
     Path(
@@ -29,12 +27,6 @@ TaskId = Annotated[
         examples=["2026-01-31T09:00:00Z,cust-9,inv-17"],
     ),
 ]
-
-
-def id_of(key: TaskKey) -> str:
-    """The opaque id of a key: letters, digits, "-" and "_" only, so that no proxy or shell changes it."""
-    parts = [iso(key.time_us), key.ordering_id, key.uniqueness_key]
-    return base64.urlsafe_b64encode(_compact(parts).encode()).rstrip(b"=").decode()
 
 
 def path_of(key: TaskKey) -> str:

@@ -12,14 +12,15 @@ from starlette.responses import Response
 from scylla_spark.client.tasks.explain import LaneAnswer, ask_lane
 from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.key_view import id_of, key_view
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, answer, answers, router
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.actions import CancelView, Patience, cancelled
-from scylla_spark.services.api.tasks.ids import id_of, key_of
-from scylla_spark.services.api.tasks.views import KeyView, key_view
+from scylla_spark.services.api.tasks.ids import key_of
+from scylla_spark.services.api.tasks.views import KeyView
 
 routes = router()
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.scopes import QueueBounds
 from scylla_spark.core.task import CANCELLED
@@ -24,7 +25,7 @@ from scylla_spark.io.delta.task_pages import Urgency
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
 from scylla_spark.services.api.tasks.actions import Grace, Running, grace_of
-from scylla_spark.services.api.tasks.ids import id_of, key_of
+from scylla_spark.services.api.tasks.ids import key_of
 from scylla_spark.services.api.tasks.views import RunView, State, run_view
 
 routes = router()

@@ -15,6 +15,7 @@ from scylla_spark.client.tasks.same_enqueue import is_same, stands
 from scylla_spark.client.tasks.unique_keys import check_named
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import key_view
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
@@ -31,7 +32,6 @@ from scylla_spark.services.api.tasks.views import (
     TaskBody,
     TaskView,
     attempt_view,
-    key_view,
     result_view,
     task_view,
 )

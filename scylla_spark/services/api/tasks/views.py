@@ -13,6 +13,7 @@ from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.clock import iso
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key_view import id_of, key_view
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.records.command import OPEN_NAME, Command
 from scylla_spark.core.records.tags_field import Tags
@@ -23,7 +24,6 @@ from scylla_spark.core.trace_context import Traceparent, is_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration, duration_text
 from scylla_spark.services.api.context import Body, Instant, iso_of
-from scylla_spark.services.api.tasks.ids import id_of
 
 Span = Annotated[
     str | int | float, Field(description='A duration: "30s", "1h30m", or a number of seconds', examples=["30s"])
@@ -255,17 +255,6 @@ class ResultView(KeyView):
     attempts: int
     result: Any
     error: ErrorView | None
-
-
-def key_view(key: TaskKey) -> dict[str, Any]:
-    """The parts of a key, and the id that names it in paths."""
-    at = iso_of(key.scheduled_time)
-    return {
-        "id": id_of(key),
-        "scheduled_time": at,
-        "ordering_id": key.ordering_id,
-        "uniqueness_key": key.uniqueness_key,
-    }
 
 
 def run_view(key: TaskKey) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -129,6 +130,7 @@ def test_folders_within_folders_are_removed_however_deep_and_end_nothing(tmp_pat
 
 
 def test_what_cannot_be_removed_is_logged_and_the_task_ends_as_it_has(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING)
     monkeypatch.setattr(watchdog, "_call", lambda *_: None)
     report, outputs = left_by(tmp_path, "open('a', 'w')")
     assert (report["outcome"], outputs) == ("succeeded", ["a"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_script import SyncScript, lease_view
+from tests.support.http_script import Half, SyncScript, lease_view
 from tests.support.missing_package import absent
 from tests.support.waiting import eventually
 
@@ -112,3 +112,27 @@ def test_what_comes_with_a_call_that_was_overtaken_is_not_lost(start):
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert {one["lease"] for one in server.results} == {lease_view(number)["lease"] for number in range(2)}
+
+
+class Breaking(Picky):
+    """Breaks off in the middle of its answer to every other call."""
+
+    def __init__(self, *ms):
+        super().__init__(*ms)
+        self._told = {}
+
+    def _sync(self, body):
+        number = body["seq"]
+        if number in self._told:
+            return self._told[number]
+        answer = self._told[number] = super()._sync(body)
+        return Half(*answer) if number % 2 else answer
+
+
+def test_an_answer_that_is_cut_off_in_its_middle_ends_no_worker(start):
+    with Breaking(0, 300, 0) as server:
+        process = start(server)
+        eventually(lambda: len(server.results) == 3, 20, "all are reported")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert server.left

@@ -364,8 +364,8 @@ class Conversation:
             else:
                 self._failures = 0
             return
-        self._ledger.unheard(sent.call)
         if reply.problem in _IN_TURN:
+            self._ledger.unheard(sent.call)
             self._pause()
         elif reply.problem == "worker-replaced":
             raise ConflictError(

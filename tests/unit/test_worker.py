@@ -165,6 +165,79 @@ def test_a_report_that_the_server_refuses_is_found_and_fails_alone(desk):
     assert not desk.ledger.refused(call, "not even that")
 
 
+def judged(desk, dislikes):
+    """Says what is to be said, until it is taken, to a server that refuses calls with what it dislikes; all reports that it took."""
+    taken = []
+    for _ in range(200):
+        call, body = desk.call()
+        items = body["results"] + body["progress"]
+        if not items:
+            return taken
+        if any(map(dislikes, items)):
+            assert desk.ledger.refused(call, "no")
+        else:
+            taken += body["results"]
+            desk.answer(call, statuses=["ok"] * len(items))
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("bad", [0, 1, 17, 39])
+def test_a_sign_that_the_server_refuses_is_dropped_and_no_report_has_to_do_with_it(desk, bad):
+    leases = [desk.lease(number) for number in range(60)]
+    for number, lease in enumerate(leases[:40]):
+        lease.checkpoint({"bad" if number == bad else "row": number})
+    for lease in leases[40:]:
+        lease.complete()
+    taken = judged(desk, lambda item: "bad" in item.get("checkpoint", {}))
+    assert sorted(one["lease"] for one in taken) == [lease.token for lease in leases[40:]]
+    assert {one["outcome"] for one in taken} == {"succeeded"}
+    leases[bad].fail("E1")
+    assert judged(desk, lambda item: "bad" in item.get("checkpoint", {}))[0]["error"] == {
+        "code": "E1",
+        "description": "",
+    }
+
+
+def test_a_report_that_is_refused_fails_alone_among_many_and_signs_are_told(desk):
+    leases = [desk.lease(number) for number in range(50)]
+    for number, lease in enumerate(leases[:40]):
+        lease.complete(number)
+    for lease in leases[40:]:
+        lease.progress(0.5)
+    taken = {one["lease"]: one["outcome"] for one in judged(desk, lambda item: item.get("result") == 33)}
+    assert len(taken) == 40
+    assert [token for token, outcome in taken.items() if outcome == "failed"] == [leases[33].token]
+    leases[40].complete()
+    leases[41].complete()
+    assert len(desk.call()[1]["results"]) == 2, "it is over"
+
+
+def test_signs_that_are_refused_for_ever_end_no_conversation():
+    class Picky(SyncScript):
+        refused = 0
+
+        def _sync(self, body):
+            if any("bad" in one.get("checkpoint", {}) for one in body["progress"]):
+                self.refused += 1
+                return 422, {"type": "/problems/invalid", "title": "t", "detail": "no"}
+            return super()._sync(body)
+
+    with Picky(tasks=2) as server:
+        leases = Worker(server.url, "q", name="w").leases(2, idle="0.3s")
+        first = next(leases)
+        for number in range(3):
+            first.checkpoint({"bad": number})
+            eventually(lambda number=number: server.refused > number, 10, "it is refused")
+        with next(leases):
+            pass
+        first.fail("E1")
+        assert list(leases) == []
+    assert [(one["outcome"], one.get("checkpoint")) for one in server.results] == [
+        ("succeeded", None),
+        ("failed", None),
+    ]
+
+
 def test_calls_stay_within_the_bytes_that_a_server_takes(desk):
     for n in range(20):
         desk.lease(n).complete("x" * 60_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_script import Half, SyncScript, lease_view
+from tests.support.http_script import Half, Script, SyncScript, lease_view
 from tests.support.missing_package import absent
 from tests.support.waiting import eventually
 
@@ -136,3 +136,51 @@ def test_an_answer_that_is_cut_off_in_its_middle_ends_no_worker(start):
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert server.left
+
+
+class SingleCalls(Script):
+    """Gives out tasks to calls without a session; refuses a result that it dislikes, and the second call of all is answered by halves."""
+
+    def __init__(self, tokens, dislikes=None):
+        super().__init__()
+        self.reports = []
+        self._tokens, self._dislikes, self._given = tokens, dislikes, 0
+
+    def answer(self, request):
+        self.requests.append(request)
+        answer = self._judged(request)
+        return Half(*answer) if len(self.requests) == 2 else answer
+
+    def _judged(self, request):
+        if request.path.endswith("/leases"):
+            number = self._given = max(self._given, int(request.body["request_id"]))
+            view = lease_view(number, payload={"n": number}, beat_ms=60_000)
+            return 200, {"leases": [view if self._tokens else view | {"lease": ""}], "queues": []}
+        (one,) = request.body["leases"]
+        if not one["lease"] or one.get("result") == {"doubled": self._dislikes}:
+            return 422, {"type": "/problems/invalid", "title": "t", "status": 422, "detail": "it is refused"}
+        self.reports.append((request.path.rpartition(":")[2], one.get("result") or one["error"]["code"]))
+        return 200, {"leases": [{"lease": one["lease"], "status": "ok"}]}
+
+
+def in_shell(server, tasks):
+    """Runs the worker in shell to its end; its exit code."""
+    for program in ("curl", "jq"):
+        needs(program)
+    command = ["bash", str(FOLDER / "curl.sh"), server.url, "q", str(tasks)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode
+
+
+def test_the_worker_in_shell_goes_on_after_a_result_that_is_refused():
+    with SingleCalls(True, dislikes=4) as server:
+        assert in_shell(server, 3) == 0
+    assert list(dict.fromkeys(map(str, server.reports))) == [
+        str(one) for one in (("complete", {"doubled": 2}), ("fail", "report_refused"), ("complete", {"doubled": 6}))
+    ]
+
+
+def test_the_worker_in_shell_keeps_and_reports_nothing_that_was_handed_over_once():
+    with SingleCalls(False) as server:
+        assert in_shell(server, 3) == 0
+    assert {request.path for request in server.requests} == {"/v1/queues/q/leases"}
+    assert server._given == 3

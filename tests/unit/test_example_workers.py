@@ -51,9 +51,9 @@ def start(request):
 class Picky(SyncScript):
     """Gives out tasks that take so many milliseconds; refuses calls that say a task has succeeded that it does not like."""
 
-    def __init__(self, *ms, dislikes=None, once=False):
+    def __init__(self, *ms, dislikes=None, once=False, says=422):
         super().__init__(len(ms), once=once)
-        self._ms, self._dislikes = ms, dislikes
+        self._ms, self._dislikes, self._says = ms, dislikes, says
 
     def view(self, number):
         view = super().view(number)
@@ -61,7 +61,7 @@ class Picky(SyncScript):
 
     def _sync(self, body):
         if {"doubled": self._dislikes} in [one.get("result") for one in body["results"]]:
-            return 422, {"type": "/problems/invalid", "title": "t", "detail": "the result is too large"}
+            return self._says, {"type": "/problems/invalid", "title": "t", "detail": "the result is too large"}
         return super()._sync(body)
 
 
@@ -78,8 +78,9 @@ def test_a_worker_takes_no_more_of_what_is_handed_over_once_than_it_has_slots(st
     assert server.left
 
 
-def test_a_result_that_the_server_refuses_fails_alone(start):
-    with Picky(0, 0, 0, dislikes=2) as server:
+@pytest.mark.parametrize("says", [400, 422])
+def test_a_result_that_the_server_refuses_fails_alone(start, says):
+    with Picky(0, 0, 0, dislikes=2, says=says) as server:
         process = start(server)
         eventually(lambda: len(server.results) == 3, 20, "all are reported")
         process.send_signal(signal.SIGTERM)

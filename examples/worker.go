@@ -61,7 +61,7 @@ func main() {
 			select { case told = <-answers: case one := <-news: keep(one); told = &answer{seq: seq}
 			case <-interrupt: deadline = time.Now().Add(10 * time.Second); told = &answer{seq: seq} }
 			if token := ""; told.code != 0 && told.seq == seq { // one result is to blame: they go one by one, and that one as failed
-				if len(results) > 0 && (told.code == 413 || told.code == 422) { token = results[0]["lease"].(string) }
+				if len(results) > 0 && (told.code == 400 || told.code == 413 || told.code == 422) { token = results[0]["lease"].(string) }
 				if token == "" || spoilt[token] { log.Fatal(told.problem) }
 				if singly = true; len(results) == 1 { ended[token], spoilt[token] = failed(token, "report_refused", told.problem), true }
 			}

@@ -52,11 +52,11 @@ async function call(body) { // until it is answered: the same seq gets the same 
   for (let pause = 100; ; pause = Math.min(2 * pause, 2_000)) {
     const headers = { "Content-Type": "application/json" }; // and Authorization: `Bearer ${token}`, where tokens are asked for
     const reply = await fetch(`${path}/sync`, { method: "POST", headers, body: JSON.stringify(body) }).catch(() => null);
-    if (reply?.ok) return take(await reply.json());
-    const problem = reply ? await reply.json().catch(() => ({})) : {};
+    const said = await reply?.json().catch(() => null), problem = said ?? {}; // cut off in its middle, it is no answer
+    if (reply?.ok && said) return take(said);
     if (/superseded|sequence-out-of-order/.test(problem.type)) return; // a later call has taken its place
-    if ([413, 422].includes(reply?.status) && refused(body, `${problem.title}: ${problem.detail}`)) return;
-    if (reply && reply.status < 500 && ![408, 429].includes(reply.status)) throw new Error(`${problem.title}: ${problem.detail}`);
+    if ([400, 413, 422].includes(reply?.status) && refused(body, `${problem.title}: ${problem.detail}`)) return;
+    if (reply?.ok === false && reply.status < 500 && ![408, 429].includes(reply.status)) throw new Error(`${problem.title}: ${problem.detail}`);
     await sleep(pause * (0.5 + Math.random() / 2));
   }
 }

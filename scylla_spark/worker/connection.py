@@ -167,10 +167,7 @@ class Connection:
                 BrokenPipeError, ConnectionResetError
             ):  # who refuses it answers before all has come
                 connection.request("PUT", self._site.prefix + path, file, self._headers | headers)
-            answer = connection.getresponse()
-            return Reply(
-                answer.status, _json(answer.read(_MOST_ANSWER_BYTES)), _seconds(answer.headers.get("Retry-After"))
-            )
+            return _reply(connection.getresponse())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._unreachable(f"gives no answer: {type(error).__name__}: {error}") from None
         finally:
@@ -193,9 +190,9 @@ class Connection:
             connection.request(method, self._site.prefix + path, body, self._headers)
             connection.sock.settimeout(patience_s)
             answer = connection.getresponse()
-            text = answer.read(_MOST_ANSWER_BYTES)
+            reply = _reply(answer)
             done = not answer.will_close
-            return Reply(answer.status, _json(text), _seconds(answer.headers.get("Retry-After")))
+            return reply
         finally:
             if not done:
                 self._forget()
@@ -215,6 +212,23 @@ class Connection:
 
     def _unreachable(self, what: str) -> UnreachableError:
         return UnreachableError(f"{self._site.url} {what}.")
+
+
+def _reply(answer: http.client.HTTPResponse) -> Reply:
+    """What was answered, to its end.
+
+    Raises:
+        IncompleteRead: it was cut off, or has more bytes than are taken: that is no answer.
+        ValueError: so was the JSON of a success, by somebody who passed on what had come.
+    """
+    text = answer.read(_MOST_ANSWER_BYTES)
+    if answer.length:  # a read of so many bytes ends without a word where fewer come
+        raise http.client.IncompleteRead(text, answer.length)
+    document = _json(text)
+    said_json = "json" in answer.headers.get("Content-Type", "")
+    if document is None and text and said_json and answer.status in range(200, 300):
+        raise ValueError("its JSON is cut off")
+    return Reply(answer.status, document, _seconds(answer.headers.get("Retry-After")))
 
 
 def _json(text: bytes) -> Any:

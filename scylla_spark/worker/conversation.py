@@ -32,6 +32,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 _OVERTAKEN_S: Final = 2.0  # an overtaken call is answered within this, or its answer does not matter
 _SIGNS_US: Final = 1_000_000  # what is told of leases that go on is worth a call of its own so often
 _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
+_TOLD: Final = frozenset({"accepted", "leases", "lost", "commands"})  # in the answer to a call that was taken
 _IN_TURN: Final = frozenset({"superseded", "sequence-out-of-order"})
 
 
@@ -301,7 +302,7 @@ class Conversation:
             return
         self._overtaken = None
         self._changed.notify_all()
-        if isinstance(sent.answer, Reply) and sent.answer.status == 200:
+        if isinstance(sent.answer, Reply) and _is_taken(sent.answer):
             self._take(sent, sent.answer)
 
     def _next_call(self, room: int) -> Call:
@@ -357,14 +358,14 @@ class Conversation:
         """
         reply = sent.answer
         assert isinstance(reply, Reply)
-        if reply.status == 200 and isinstance(reply.document, dict):
+        if _is_taken(reply):
             if self._take(sent, reply):
                 self._pause()
             else:
                 self._failures = 0
             return
-        self._ledger.unheard(sent.call)
         if reply.problem in _IN_TURN:
+            self._ledger.unheard(sent.call)
             self._pause()
         elif reply.problem == "worker-replaced":
             raise ConflictError(
@@ -396,6 +397,11 @@ class Conversation:
             pass  # it ends by itself, when no heartbeats come
         finally:
             connection.close()
+
+
+def _is_taken(reply: Reply) -> bool:
+    """Whether a call was taken, by an API of ours."""
+    return reply.status == 200 and isinstance(reply.document, dict) and reply.document.keys() >= _TOLD
 
 
 def _line(one: LeasedLine) -> dict[str, Any]:

@@ -410,6 +410,10 @@ class Lease:
         """The server does not know it any more."""
         self.settle(CANCELLED if cancelled else LOST)
 
+    def forget_checkpoint(self) -> None:
+        """The server does not take what was left behind: the end of the attempt is told without it."""
+        self._checkpoint = None
+
     def forward_report(self, text: str) -> None:
         """Reports what a child process says of the end; `text` is the item of the call."""
         if not self._reported:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from scylla_spark.core.kept_json import size_of
 from scylla_spark.core.lease_messages import CANCELLED, LOST, OK, UNAVAILABLE, folded
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.report_json import item_text
 
+_log = logging.getLogger(__name__)
 MOST_ITEMS: Final = 1_000  # results, and signs of life, that one call may carry
 MOST_BYTES: Final = 512 * 1024  # of both; servers take a mebibyte
 
@@ -66,7 +69,7 @@ class Ledger:
         self._reports: dict[str, str] = {}  # token → text, until the server has answered it; the oldest first
         self._signs: dict[str, dict[str, str]] = {}
         self._list = False
-        self.singly = False  # one report was refused with all others of its call: find out which
+        self._most = 2 * MOST_ITEMS  # of what is said in one call; fewer while it is found out what of it is refused
 
     @property
     def held(self) -> Collection[Lease]:
@@ -113,11 +116,10 @@ class Ledger:
                 whatever comes next would wait, for ever on a network that breaks more often than calls are answered.
         """
         self._sequence += 1
-        results = dict(_portion(self._reports.items(), 1 if self.singly else MOST_ITEMS))
+        results = dict(_portion(self._reports.items(), min(self._most, MOST_ITEMS)))
         signs = {token: fields for token, fields in self._signs.items() if token not in results}
-        told = dict(
-            _portion(((token, item_text(lease=token, raw=fields)) for token, fields in signs.items()), MOST_ITEMS)
-        )
+        texts = ((token, item_text(lease=token, raw=fields)) for token, fields in signs.items())
+        told = dict(_portion(texts, min(self._most - len(results), MOST_ITEMS)))
         kept = [token for token in self._held if token not in results]
         held: dict[str, Any] = {"count": len(kept), "digest": f"{folded(kept):08x}"}
         if self._list:
@@ -142,6 +144,7 @@ class Ledger:
             new: the leases in it.
         """
         statuses = [one["status"] for one in answer["accepted"]]
+        self._most = min(2 * self._most, 2 * MOST_ITEMS)
         for lease in self._held.values():
             lease.kept(sent_us)
         again = False
@@ -156,25 +159,24 @@ class Ledger:
         return News(new, again)
 
     def refused(self, call: Call, why: str) -> bool:
-        """The server does not take a call as it is; True: the next one may be better."""
-        if not call.results:
-            return False
-        if len(call.results) == 1:
-            text = item_text(code="report_refused", description=f"The server refused the report: {why}")
-            token = call.results[0]
-            known = self._reports.get(token)
-            refused_before = known is not None and '"report_refused"' in known
-            self._reports[token] = item_text(lease=token, outcome="failed", raw={"error": text})
-            return not refused_before
-        self.singly = True
-        return True
+        """The server does not take a call as it is; True: the next one may be better.
+
+        Of several things that it says one is to blame, which is found by saying half as many: a report fails then, and a sign is
+        dropped, without any other having to do with it.
+        """
+        said = len(call.results) + len(call.signs)
+        if said != 1:
+            self._most = max(said // 2, 1)
+            self.unheard(call)
+            return said > 1
+        self._list = self._list or call.lists
+        return self._report_refused(call.results[0], why) if call.results else self._sign_refused(call.signs[0][0], why)
 
     def unheard(self, call: Call) -> None:
-        """A call was not taken: what it said is said again."""
+        """A call was not taken: what it said is said again, before anything else."""
         self._list = self._list or call.lists
-        for token, fields in call.signs:
-            if token in self._held:
-                self._signs[token] = fields | self._signs.get(token, {})
+        again = {token: fields | self._signs.get(token, {}) for token, fields in call.signs if token in self._held}
+        self._signs = again | {token: fields for token, fields in self._signs.items() if token not in again}
 
     def close(self) -> None:
         """Nothing will be said any more: all that is held is lost."""
@@ -190,7 +192,6 @@ class Ledger:
         if status == UNAVAILABLE:
             return True
         self._reports.pop(token, None)
-        self.singly = self.singly and bool(self._reports)
         lease = self._held.pop(token, None)
         if lease is not None:
             lease.settle(status)
@@ -205,6 +206,19 @@ class Ledger:
             return True
         self._gone(token, cancelled=status == CANCELLED)
         return False
+
+    def _report_refused(self, token: str, why: str) -> bool:
+        known = self._reports.get(token)
+        text = item_text(code="report_refused", description=f"The server refused the report: {why}")
+        self._reports[token] = item_text(lease=token, outcome="failed", raw={"error": text})
+        return known is None or '"report_refused"' not in known
+
+    def _sign_refused(self, token: str, why: str) -> bool:
+        lease = self._held.get(token)
+        if lease is not None:
+            lease.forget_checkpoint()  # or its end would be refused with it
+            _log.warning("the server refuses what was told of %s while it ran: %s", lease.task.key, why)
+        return True
 
     def _obey(self, answer: Mapping[str, Any]) -> None:
         for command in answer["commands"]:
@@ -224,11 +238,11 @@ class Ledger:
 
 
 def _portion(items: Any, most: int) -> Iterator[tuple[str, str]]:
-    """As many as one call may carry, one at least."""
+    """As many as one call may carry; if it may carry any, one at least."""
     size = 0
     for number, (token, text) in enumerate(items):
-        size += len(text) if text.isascii() else len(text.encode())
-        if number and (number >= most or size > MOST_BYTES // 2):
+        size += size_of(text)
+        if number >= most or (number and size > MOST_BYTES // 2):
             return
         yield token, text
 

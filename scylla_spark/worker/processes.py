@@ -72,18 +72,30 @@ class ChildPlace:
                 name="worker-child",
                 daemon=True,
             )
-            self._process.start()
+            try:
+                self._process.start()
+            except OSError as error:
+                raise SetupError(f"No child process of the worker can be started: {error}.") from None
             theirs.close()
             self._channel = ours
-        said = self._said(_START_S)
-        if said is None or said[0] != child.READY:
-            why = said[1] if said is not None else f"It {self._exit()} before it was ready."
+        why = self._not_ready()
+        if why:
             self._end()
             if not self._closed:
-                raise SetupError(f"A child process of the worker cannot start: {why}")
+                raise SetupError(
+                    f"A child process of the worker cannot start: {why}",
+                    hint='A script that asks for processes needs the line `if __name__ == "__main__":`.',
+                )
 
     def work(self, lease: Lease) -> None:
-        """Runs the handler of a lease; if the child dies of it, the task has failed, and the next one gets a new child."""
+        """Runs the handler of a lease; if the child dies of it, the task has failed, and the next one gets a new child.
+
+        Raises:
+            SetupError: there is no child that could run it.
+        """
+        if self._process is not None and self._process.exitcode is not None:  # it died with nothing to do
+            self._end()
+            self.open()
         channel = self._channel
         if channel is None:
             return
@@ -131,6 +143,16 @@ class ChildPlace:
         with self._lock:
             self._closed = True
         self._end()
+
+    def _not_ready(self) -> str:
+        """Waits until the child is ready; why it will not be; empty: it is."""
+        try:
+            said = self._said(_START_S)
+        except (EOFError, OSError):
+            return f"It {self._exit()} before it was ready."
+        if said is None:
+            return f"It was not ready after {_START_S:g} s."
+        return "" if said[0] == child.READY else str(said[1])
 
     def _said(self, within_s: float) -> tuple[Any, ...] | None:
         """What the child says next; None: nothing in that time.

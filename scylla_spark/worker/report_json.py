@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from scylla_spark.core.kept_json import kept_text, size_of
 from scylla_spark.core.task import MAX_ERROR_CHARS
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.local.handler_call import clean, verdict_of
@@ -24,12 +25,12 @@ def json_text(name: str, value: Any, most: int) -> str:
         ArgumentError: it has no such text, or too much of it.
     """
     try:
-        text = clean(_encode(value))
-    except (TypeError, ValueError, RecursionError) as error:
+        text = kept_text(value)
+    except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"The {name} is no JSON: {error}.", hint="Pass dict, list, str, int, finite float, bool or None."
+            f"The {name} cannot be kept: {error}.", hint="Pass dict, list, str, int, finite float, bool or None."
         ) from None
-    size = len(text.encode())
+    size = size_of(text)
     if size > most:
         raise ArgumentError(
             f"The {name} has {size} bytes; {most} are kept.", hint="Store it elsewhere, and pass where."

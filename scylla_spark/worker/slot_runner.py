@@ -173,6 +173,9 @@ class Runner:
             _log.exception("a slot of the worker ended")
             self._error = self._error or SchedulerError(f"A slot of the worker ended: {describe(error)}")
         finally:
+            with lock:
+                self._working.pop(place, None)  # there is room for nothing any more
+                lock.notify_all()
             place.close()
 
     def _worked(self, place: Workplace, lease: Lease) -> bool:

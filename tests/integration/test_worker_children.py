@@ -1,16 +1,20 @@
 """Children of a worker, on their own: what their handlers share ends with them."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from scylla_spark.errors import ConflictError
+from scylla_spark import Worker
+from scylla_spark.errors import ConflictError, SetupError
+from scylla_spark.executors import handler_registry
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.processes import ChildPlace
 from tests.support import sample_handlers
-from tests.support.http_script import lease_view
+from tests.support.http_script import SyncScript, lease_view
 
 pytestmark = pytest.mark.integration
 
@@ -71,3 +75,61 @@ def test_files_that_a_handler_in_a_child_leaves_behind_are_sent_by_its_worker_be
     place.close()
     assert told.outputs == [("a.txt", "text/plain", 5), ("large", "application/octet-stream", 2_000_000)]
     assert [report["result"] for report in told.reports] == ["ArgumentError", "ArgumentError"]
+
+
+DYING = """
+import multiprocessing, os
+from scylla_spark import handler
+FLAG = {flag!r}
+if multiprocessing.parent_process() and os.path.exists(FLAG):
+    os._exit(3)
+@handler("h")
+def h(task):
+    if task.payload.get("n") == 0:
+        open(FLAG, "w").close()
+        os._exit(9)
+    return os.getpid()
+"""
+
+
+@pytest.fixture
+def dying(tmp_path, monkeypatch):
+    """A module of which no child becomes ready once its first task has killed the first one, and the file that says so."""
+    monkeypatch.setattr(handler_registry, "_registered", {})
+    flag = tmp_path / "flag"
+    module = tmp_path / "dying_handlers.py"
+    module.write_text(DYING.format(flag=str(flag)))
+    return str(module), flag
+
+
+def test_a_child_that_dies_before_it_is_ready_says_how(dying):
+    module, flag = dying
+    flag.touch()
+    place = ChildPlace((module,), resolved((module,)))
+    with pytest.raises(SetupError, match="exited with code 3 before it was ready"):
+        place.open()
+    place.close()
+
+
+def test_no_task_fails_of_a_child_that_never_ran_it(dying):
+    with SyncScript(tasks=5) as server:
+        worker = Worker(server.url, "q", slots=1)
+        with pytest.raises(SetupError, match="exited with code 3 before it was ready"):
+            worker.run(dying[0], processes=True, grace="1s")
+    failed = [one["lease"] for one in server.results if one["outcome"] == "failed"]
+    assert failed == [lease_view(0)["lease"]], "the one that killed its child"
+    assert {one["outcome"] for one in server.results[1:]} <= {"yielded"}
+    assert server.left, "what else was leased goes back at once"
+
+
+def test_a_child_that_died_with_nothing_to_do_is_replaced_before_the_next_task(dying):
+    module, told = dying[0], Told()
+    place = ChildPlace((module,), resolved((module,)))
+    place.open()
+    for number in (1, 2):
+        place.work(Lease(lease_view(number, payload={"n": number}), told))
+        os.kill(told.reports[-1]["result"], signal.SIGKILL)
+        place._process.join(10)
+    place.close()
+    assert [report["outcome"] for report in told.reports] == ["succeeded", "succeeded"]
+    assert len({report["result"] for report in told.reports}) == 2

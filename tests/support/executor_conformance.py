@@ -205,6 +205,7 @@ class HandlerConformance:
             ("object", "result_not_serialisable"),
             ("nan", "result_not_serialisable"),
             ("surrogate", "result_not_serialisable"),
+            ("deep", "result_not_serialisable"),
             ("large", "result_too_large"),
         ],
     )

@@ -20,6 +20,7 @@ from scylla_spark.worker.containers.ending import Ended, ended_of, timed_out, ve
 from scylla_spark.worker.containers.last_lines import LONGEST_LINE, MOST_BYTES, LastLines
 from scylla_spark.worker.containers.maker_identity import identity, lives
 from scylla_spark.worker.containers.options import Files, Mark, bounds_of, probe_options, run_options
+from scylla_spark.worker.containers.out_folder import out_folder
 from scylla_spark.worker.containers.podman import Done, Podman, podman_of
 from scylla_spark.worker.containers.readiness import lacking_of
 from scylla_spark.worker.containers.request import Box, Offer, arguments_of, box_of, offer_of
@@ -311,6 +312,34 @@ def test_a_result_that_is_too_large_is_no_success():
 
 def test_a_number_beyond_all_numbers_is_no_result():
     assert verdict_of_container(Ended(0), lines("1e999"), lines("")).failure[0] == "result_not_serialisable"
+
+
+class Signs(list):
+    """A `Reporter` who keeps signs."""
+
+    def sign(self, lease, **fields):
+        self.append(fields)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        '{"a":' + "[" * 260 + "]" * 260 + "}",
+        "[" * 60_000,
+        '{"a": 1e999}',
+        '{"a": NaN}',
+        r'{"a": "\ud800"}',
+        "[]",
+        "\xff",
+        "{",
+    ],
+)
+def test_a_note_that_could_not_be_kept_goes_nowhere(tmp_path, note):
+    signs = Signs()
+    (tmp_path / ".checkpoint").write_text(note, "latin-1")
+    with out_folder(str(tmp_path), Lease(lease_view(1), signs), 1 << 20) as folder:
+        folder.look()
+    assert (signs, folder.left_out) == ([], {".checkpoint"})
 
 
 # -- endings ---------------------------------------------------------------------------------------------------------------

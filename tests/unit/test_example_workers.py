@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_script import SyncScript, lease_view
+from tests.support.http_script import Half, Script, SyncScript, lease_view
 from tests.support.missing_package import absent
 from tests.support.waiting import eventually
 
@@ -51,9 +51,9 @@ def start(request):
 class Picky(SyncScript):
     """Gives out tasks that take so many milliseconds; refuses calls that say a task has succeeded that it does not like."""
 
-    def __init__(self, *ms, dislikes=None, once=False):
+    def __init__(self, *ms, dislikes=None, once=False, says=422):
         super().__init__(len(ms), once=once)
-        self._ms, self._dislikes = ms, dislikes
+        self._ms, self._dislikes, self._says = ms, dislikes, says
 
     def view(self, number):
         view = super().view(number)
@@ -61,7 +61,7 @@ class Picky(SyncScript):
 
     def _sync(self, body):
         if {"doubled": self._dislikes} in [one.get("result") for one in body["results"]]:
-            return 422, {"type": "/problems/invalid", "title": "t", "detail": "the result is too large"}
+            return self._says, {"type": "/problems/invalid", "title": "t", "detail": "the result is too large"}
         return super()._sync(body)
 
 
@@ -78,8 +78,9 @@ def test_a_worker_takes_no_more_of_what_is_handed_over_once_than_it_has_slots(st
     assert server.left
 
 
-def test_a_result_that_the_server_refuses_fails_alone(start):
-    with Picky(0, 0, 0, dislikes=2) as server:
+@pytest.mark.parametrize("says", [400, 422])
+def test_a_result_that_the_server_refuses_fails_alone(start, says):
+    with Picky(0, 0, 0, dislikes=2, says=says) as server:
         process = start(server)
         eventually(lambda: len(server.results) == 3, 20, "all are reported")
         process.send_signal(signal.SIGTERM)
@@ -112,3 +113,75 @@ def test_what_comes_with_a_call_that_was_overtaken_is_not_lost(start):
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert {one["lease"] for one in server.results} == {lease_view(number)["lease"] for number in range(2)}
+
+
+class Breaking(Picky):
+    """Breaks off in the middle of its answer to every other call."""
+
+    def __init__(self, *ms):
+        super().__init__(*ms)
+        self._told = {}
+
+    def _sync(self, body):
+        number = body["seq"]
+        if number in self._told:
+            return self._told[number]
+        answer = self._told[number] = super()._sync(body)
+        return Half(*answer) if number % 2 else answer
+
+
+def test_an_answer_that_is_cut_off_in_its_middle_ends_no_worker(start):
+    with Breaking(0, 300, 0) as server:
+        process = start(server)
+        eventually(lambda: len(server.results) == 3, 20, "all are reported")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert server.left
+
+
+class SingleCalls(Script):
+    """Gives out tasks to calls without a session; refuses a result that it dislikes, and the second call of all is answered by halves."""
+
+    def __init__(self, tokens, dislikes=None):
+        super().__init__()
+        self.reports = []
+        self._tokens, self._dislikes, self._given = tokens, dislikes, 0
+
+    def answer(self, request):
+        self.requests.append(request)
+        answer = self._judged(request)
+        return Half(*answer) if len(self.requests) == 2 else answer
+
+    def _judged(self, request):
+        if request.path.endswith("/leases"):
+            number = self._given = max(self._given, int(request.body["request_id"]))
+            view = lease_view(number, payload={"n": number}, beat_ms=60_000)
+            return 200, {"leases": [view if self._tokens else view | {"lease": ""}], "queues": []}
+        (one,) = request.body["leases"]
+        if not one["lease"] or one.get("result") == {"doubled": self._dislikes}:
+            return 422, {"type": "/problems/invalid", "title": "t", "status": 422, "detail": "it is refused"}
+        self.reports.append((request.path.rpartition(":")[2], one.get("result") or one["error"]["code"]))
+        return 200, {"leases": [{"lease": one["lease"], "status": "ok"}]}
+
+
+def in_shell(server, tasks):
+    """Runs the worker in shell to its end; its exit code."""
+    for program in ("curl", "jq"):
+        needs(program)
+    command = ["bash", str(FOLDER / "curl.sh"), server.url, "q", str(tasks)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode
+
+
+def test_the_worker_in_shell_goes_on_after_a_result_that_is_refused():
+    with SingleCalls(True, dislikes=4) as server:
+        assert in_shell(server, 3) == 0
+    assert list(dict.fromkeys(map(str, server.reports))) == [
+        str(one) for one in (("complete", {"doubled": 2}), ("fail", "report_refused"), ("complete", {"doubled": 6}))
+    ]
+
+
+def test_the_worker_in_shell_keeps_and_reports_nothing_that_was_handed_over_once():
+    with SingleCalls(False) as server:
+        assert in_shell(server, 3) == 0
+    assert {request.path for request in server.requests} == {"/v1/queues/q/leases"}
+    assert server._given == 3

@@ -32,7 +32,7 @@ from scylla_spark.worker.ledger import Ledger
 from scylla_spark.worker.refusal import refusal
 from scylla_spark.worker.run_lease import work
 from scylla_spark.worker.slot_runner import Runner
-from tests.support.http_script import Script, SyncScript, lease_view
+from tests.support.http_script import Half, Script, SyncScript, lease_view
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +163,79 @@ def test_a_report_that_the_server_refuses_is_found_and_fails_alone(desk):
     call, body = desk.call()
     assert (body["results"][0]["outcome"], body["results"][0]["error"]["code"]) == ("failed", "report_refused")
     assert not desk.ledger.refused(call, "not even that")
+
+
+def judged(desk, dislikes):
+    """Says what is to be said, until it is taken, to a server that refuses calls with what it dislikes; all reports that it took."""
+    taken = []
+    for _ in range(200):
+        call, body = desk.call()
+        items = body["results"] + body["progress"]
+        if not items:
+            return taken
+        if any(map(dislikes, items)):
+            assert desk.ledger.refused(call, "no")
+        else:
+            taken += body["results"]
+            desk.answer(call, statuses=["ok"] * len(items))
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("bad", [0, 1, 17, 39])
+def test_a_sign_that_the_server_refuses_is_dropped_and_no_report_has_to_do_with_it(desk, bad):
+    leases = [desk.lease(number) for number in range(60)]
+    for number, lease in enumerate(leases[:40]):
+        lease.checkpoint({"bad" if number == bad else "row": number})
+    for lease in leases[40:]:
+        lease.complete()
+    taken = judged(desk, lambda item: "bad" in item.get("checkpoint", {}))
+    assert sorted(one["lease"] for one in taken) == [lease.token for lease in leases[40:]]
+    assert {one["outcome"] for one in taken} == {"succeeded"}
+    leases[bad].fail("E1")
+    assert judged(desk, lambda item: "bad" in item.get("checkpoint", {}))[0]["error"] == {
+        "code": "E1",
+        "description": "",
+    }
+
+
+def test_a_report_that_is_refused_fails_alone_among_many_and_signs_are_told(desk):
+    leases = [desk.lease(number) for number in range(50)]
+    for number, lease in enumerate(leases[:40]):
+        lease.complete(number)
+    for lease in leases[40:]:
+        lease.progress(0.5)
+    taken = {one["lease"]: one["outcome"] for one in judged(desk, lambda item: item.get("result") == 33)}
+    assert len(taken) == 40
+    assert [token for token, outcome in taken.items() if outcome == "failed"] == [leases[33].token]
+    leases[40].complete()
+    leases[41].complete()
+    assert len(desk.call()[1]["results"]) == 2, "it is over"
+
+
+def test_signs_that_are_refused_for_ever_end_no_conversation():
+    class Picky(SyncScript):
+        refused = 0
+
+        def _sync(self, body):
+            if any("bad" in one.get("checkpoint", {}) for one in body["progress"]):
+                self.refused += 1
+                return 422, {"type": "/problems/invalid", "title": "t", "detail": "no"}
+            return super()._sync(body)
+
+    with Picky(tasks=2) as server:
+        leases = Worker(server.url, "q", name="w").leases(2, idle="0.3s")
+        first = next(leases)
+        for number in range(3):
+            first.checkpoint({"bad": number})
+            eventually(lambda number=number: server.refused > number, 10, "it is refused")
+        with next(leases):
+            pass
+        first.fail("E1")
+        assert list(leases) == []
+    assert [(one["outcome"], one.get("checkpoint")) for one in server.results] == [
+        ("succeeded", None),
+        ("failed", None),
+    ]
 
 
 def test_calls_stay_within_the_bytes_that_a_server_takes(desk):
@@ -412,6 +485,27 @@ def test_who_is_not_let_in_is_told_so():
     assert isinstance(refusal(Reply(422, {"detail": "x"}), place), ArgumentError)
 
 
+@pytest.mark.parametrize("tells_length", [True, False])
+def test_an_answer_that_is_cut_off_is_none(tells_length, tmp_path):
+    (tmp_path / "f").write_bytes(b"{}")
+    with Script([Half(200, {"ok": 1}, tells_length), Half(200, {"ok": 1}, tells_length), (200, {"ok": 2})]) as server:
+        connection = Connection(site(server.url))
+        with pytest.raises(UnreachableError, match="gives no answer"):
+            connection.request("POST", "/v1/x", b"{}", 5)
+        with pytest.raises(UnreachableError, match="gives no answer"), (tmp_path / "f").open("rb") as file:
+            connection.send_file("/v1/x", file, "text/plain", 5)
+        assert connection.request("POST", "/v1/x", b"{}", 5).document == {"ok": 2}
+
+
+def test_a_success_that_is_no_json_is_an_answer_of_somebody_else():
+    class Elsewhere(Script):
+        def answer(self, request):
+            return 200, "welcome"
+
+    with Elsewhere() as server, pytest.raises(UnreachableError, match="no API of ours"):
+        list(Worker(server.url, "q").leases())
+
+
 # -- the conversation ------------------------------------------------------------------------------------------------------
 
 
@@ -425,6 +519,49 @@ def test_the_same_call_comes_again_until_it_is_answered():
         leases.close()
     assert len(server.results) == 2
     assert len({(body["seq"], json.dumps(body)) for body in server.broken}) == 1
+
+
+class Breaking(SyncScript):
+    """Breaks off in its answers to the calls of these numbers: the first time that each comes, having done what it says."""
+
+    def __init__(self, *numbers, tasks=1):
+        super().__init__(tasks)
+        self.told = {}
+        self.came = []
+        self._numbers = numbers
+
+    def _sync(self, body):
+        self.came.append(body)
+        if body["seq"] in self.told:
+            return self.told[body["seq"]]
+        answer = super()._sync(body)
+        if body["seq"] not in self._numbers:
+            return answer
+        self.told[body["seq"]] = answer
+        return Half(*answer)
+
+
+def test_a_call_of_which_the_answer_was_cut_off_comes_again_as_it_was():
+    with Breaking(1, 3, tasks=1) as server:
+        (lease,) = list_of(Worker(server.url, "q", name="w").leases(1, idle="0.3s"))
+    assert (lease.status, [one["outcome"] for one in server.results]) == ("ok", ["succeeded"])
+    for number in (1, 3):  # the second is overtaken by the report
+        first, second = (body for body in server.came if body["seq"] == number)
+        assert first == second
+
+
+class Overtaken(SyncScript):
+    """Breaks off in its answers to calls that were overtaken, as if it gave them something."""
+
+    def _sync(self, body):
+        status, told = super()._sync(body)
+        return Half(200, told | {"leases": []}) if status == 409 else (status, told)
+
+
+def test_an_answer_to_an_overtaken_call_that_was_cut_off_ends_nothing():
+    with Overtaken(tasks=3) as server:
+        assert len(list_of(Worker(server.url, "q", name="w").leases(1, idle="0.3s"))) == 3
+    assert len(server.results) == 3
 
 
 def test_typed_and_async_handlers_run_in_a_worker_as_they_do_in_a_dispatcher(desk):

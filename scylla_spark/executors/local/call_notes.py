@@ -11,6 +11,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, checked_progress, checked_progress_note
 from scylla_spark.core.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
+from scylla_spark.core.kept_json import kept_text, size_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FollowUpOptions
 from scylla_spark.core.trace_context import current_traceparent
@@ -18,7 +19,6 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import follow_ups
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.framing import pack
-from scylla_spark.executors.local.handler_call import clean
 from scylla_spark.executors.local.messages import EXTEND, FOLLOW_UP, NOTE, OUTPUT, TaskRow
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.io.host.output_files import attempt_over
@@ -189,12 +189,12 @@ def _object_text(value: object) -> str:
     if not isinstance(value, dict):
         raise ArgumentError(f"A checkpoint is a dict, not a {type(value).__name__}.", hint='Such as {"row": 7}.')
     try:
-        text = clean(_encode(value))
-    except (TypeError, ValueError, RecursionError) as error:
+        text = kept_text(value)
+    except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"The checkpoint is no JSON: {error}.", hint="Pass dict, list, str, int, float, bool."
+            f"The checkpoint cannot be kept: {error}.", hint="Pass dict, list, str, int, finite float, bool."
         ) from None
-    size = len(text.encode())
+    size = size_of(text)
     if size > MAX_CHECKPOINT_BYTES:
         raise ArgumentError(
             f"The checkpoint has {size} bytes; {MAX_CHECKPOINT_BYTES} are kept.",

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from scylla_spark.core.kept_json import MAX_LEVELS, kept_text, size_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import (
     ABORTED,
@@ -38,7 +39,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FRAMES: Final = 40
 _LONGEST_LIMIT_MS: Final = 86_400_000
 PAYLOAD_INVALID: Final = "payload_invalid"
-_result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _payload = json.JSONDecoder().decode
 
 OK: Final = Verdict(SUCCEEDED)
@@ -183,10 +183,10 @@ def verdict_of_result(handler: Handler, result: object) -> Verdict:
 def encode_result(result: object) -> Verdict:
     """Succeeded with the result as JSON text, or failed because it has no such text or too much of it."""
     try:
-        text = _result(result)
-        size = len(text) if text.isascii() else len(text.encode())
+        text = kept_text(result)
+        size = size_of(text)
     except BaseException as error:
-        hint = "Return None or what JSON can hold: dict, list, str, int, finite float, bool."
+        hint = f"Return None or what JSON can hold, up to {MAX_LEVELS} levels deep: dict, list, str, int, finite float, bool."
         return failed("result_not_serialisable", f"{describe(error)} {hint}")
     if size > MAX_RESULT_BYTES:
         return failed(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, bounded_progress_note
 from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
+from scylla_spark.core.kept_json import check_levels, size_of
 from scylla_spark.core.output import OutputLink, read_link
 from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.task import (
@@ -201,7 +201,7 @@ def _is_checkpoint(text: str) -> bool:
         if len(text) > MAX_CHECKPOINT_BYTES or len(text.encode()) > MAX_CHECKPOINT_BYTES or text[:1] != "{":
             return False
         _check_json(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
     return True
 
@@ -235,24 +235,18 @@ def _with_result(text: object, outcome: str) -> TaskEnd:
 def _flaw(text: str) -> tuple[str, str] | None:
     """Why a result cannot be kept, as kind and message; None if it can."""
     try:
-        size = len(text) if text.isascii() else len(text.encode())
+        size = size_of(text)
         if size > MAX_RESULT_BYTES:
             return "result_too_large", f"The result has {size} bytes; at most {MAX_RESULT_BYTES} are kept."
         _check_json(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return "result_not_serialisable", "The child process handed over a result that is not JSON."
     return None
 
 
 def _check_json(text: str) -> None:
-    try:
-        from_json(text, allow_inf_nan=False)
-    except ValueError:  # it is nested too deep for this reader, perhaps
-        json.loads(text, parse_constant=_no_number)
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    from_json(text, allow_inf_nan=False)
+    check_levels(text)
 
 
 def _failure(texts: Any) -> Failure:

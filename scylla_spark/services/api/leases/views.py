@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, bounded_progress_note
+from scylla_spark.core.kept_json import MAX_LEVELS, kept_text, size_of
 from scylla_spark.core.lease_messages import (
     MOST_WANTED,
     UNAVAILABLE,
@@ -406,9 +407,6 @@ def not_held(said: str) -> Problem:
     return Problem(problems.CONFLICT, "The lease is over, or never was.", hint="Stop working on it.")
 
 
-_text: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
 def bounded(name: str, value: Any, most: int) -> str | None:
     """The JSON text of a value that is stored; None for None.
 
@@ -418,19 +416,22 @@ def bounded(name: str, value: Any, most: int) -> str | None:
         most: bytes.
 
     Raises:
-        ArgumentError: it has too many bytes, or a number that JSON cannot hold.
+        ArgumentError: it has too many bytes, is nested too deep, or holds a number that JSON cannot.
     """
     if value is None:
         return None
     try:
-        text = _text(value).encode()
+        text = kept_text(value)
     except ValueError as error:  # 1e400 is JSON for a parser, and then a number that is not
-        raise ArgumentError(f"{name} cannot be kept: {error}.", hint="Numbers are finite.") from None
-    if len(text) > most:
         raise ArgumentError(
-            f"{name} has {len(text)} bytes; {most} are stored.", hint="Store it elsewhere and pass a reference."
+            f"{name} cannot be kept: {error}.", hint=f"Numbers are finite, and values have {MAX_LEVELS} levels at most."
+        ) from None
+    size = size_of(text)
+    if size > most:
+        raise ArgumentError(
+            f"{name} has {size} bytes; {most} are stored.", hint="Store it elsewhere and pass a reference."
         )
-    return str(text, "utf-8")
+    return text
 
 
 def scale_view(queue: Scarcity) -> dict[str, Any]:

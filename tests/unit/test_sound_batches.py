@@ -2,12 +2,14 @@
 
 import gzip
 import struct
+import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from scylla_spark.io.kafka import batch_records
@@ -110,6 +112,30 @@ def test_offsets_may_be_missing_where_a_topic_was_compacted():
     good = made(BODY[: FIRST + 3] + b"\6" + BODY[FIRST + 4 :], head=counted(5, 2))
     assert tail(good) == ([(0, b"one"), (3, b"two")], 6)
     assert guard(good) == ([], 6)
+
+
+def legacy(*values, damaged=False):
+    """A batch of the format before Kafka 0.11, as it stands in the log of a broker: named by its last offset."""
+    builder = LegacyRecordBatchBuilder(magic=1, compression_type=0, batch_size=1 << 20)
+    for number, value in enumerate(values):
+        builder.append(number, timestamp=1, key=b"k", value=value)
+    body = bytearray(builder.build())
+    body[-1] ^= damaged
+    wrapper = LegacyRecordBatchBuilder(magic=1, compression_type=0, batch_size=1 << 20)
+    wrapper.append(0, timestamp=1, key=None, value=gzip.compress(bytes(body)))
+    packed = bytearray(wrapper.build())
+    packed[17] |= GZIP  # attributes
+    struct.pack_into(">I", packed, 12, zlib.crc32(bytes(packed[16:])))
+    return struct.pack(">q", len(values) - 1) + bytes(packed[8:])
+
+
+def test_batches_of_old_formats_are_read_or_passed_over_and_set_aside():
+    assert tail(legacy(b"one", b"two"), made(BODY, base=2)) == ([(0, b"one"), (1, b"two"), (2, b"one"), (3, b"two")], 4)
+    assert guard(legacy(b"one", b"two")) == ([], 2)
+    bad = legacy(b"one", b"two", damaged=True)
+    assert tail(bad, made(BODY, base=2)) == ([(2, b"one"), (3, b"two")], 4)
+    (unread,), end = guard(bad)
+    assert (unread.offsets, unread.reason, end) == (Range(0, 2), "unreadable", 2)
 
 
 @given(

@@ -8,8 +8,8 @@ aside, and what is let pass Java's client reads, too.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Final, NoReturn, TypeAlias
 
 from scylla_spark.io.kafka.decompression import MOST_UNPACKED, TooLarge, unpacked
@@ -42,7 +42,7 @@ class Records:
         IndexError: they end early.
     """
 
-    __slots__ = ("_few", "_many", "data")
+    __slots__ = ("_few", "_largest", "_many", "data")
 
     def __init__(self, codec: int, packed: bytes, count: int, last: int) -> None:
         if count > MOST_RECORDS:
@@ -52,15 +52,18 @@ class Records:
         self.data = unpacked(codec, packed) if codec else packed
         self._many = (self.data, count, last)
         self._few = list(_fields(*self._many)) if count <= _FEW else None
-        if self._few is None:
-            deque(self, 0)
+        self._largest = _largest(self) if self._few is None else None
 
     def __iter__(self) -> Iterator[Fields]:
         return _fields(*self._many) if self._few is None else iter(self._few)
 
     def has_larger(self, size: int) -> bool:
         """Whether one of them is larger than so many bytes."""
-        return len(self.data) > size and any(fields[0] > size for fields in self)
+        return len(self.data) > size and (self._largest or _largest(self)) > size
+
+
+def _largest(records: Iterable[Fields]) -> int:
+    return max(map(itemgetter(0), records), default=0)
 
 
 def _fields(data: bytes, count: int, last: int) -> Iterator[Fields]:

@@ -42,7 +42,7 @@ class Unread(NamedTuple):
 
 
 class Poison(NamedTuple):
-    """What of a range is not as small as it looks.
+    """What of a range must not be read, or not as usual.
 
     Attributes:
         found: partition → offsets that must not be read.
@@ -78,7 +78,11 @@ class _Look:
         """
         try:
             sound = opened(data)
-            end, self.heavy = sound.end, self.heavy or sound.has_larger(HEAVY_RECORD)
+            end, packed = (
+                sound.end,
+                bool(sound.compression_type),
+            )  # the others are as large as they look, which brokers bound
+            self.heavy = self.heavy or (packed and sound.has_larger(HEAVY_RECORD))
         except NotSound as fault:
             end, first = fault.end, begin if fault.base is None else fault.base
             self.found.setdefault(number, []).append(Unread(Range(first, end), fault.reason, str(fault)))

@@ -8,10 +8,11 @@ from kafka import TopicPartition
 from scylla_spark.config.settings import Settings
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard
+from scylla_spark.io.kafka.bounded_fetch import MOST_TAKEN
 from scylla_spark.io.kafka.decompression import GZIP, LZ4, MOST_UNPACKED, SNAPPY, ZSTD
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.io.kafka.topics import consumer, end_offsets, ensure_topics, with_broker
-from tests.spark.raw_batches import batch, send_batch
+from tests.spark.raw_batches import HEAD, PACK, batch, sealed, send_batch
 
 pytestmark = pytest.mark.integration
 BOMB = b"x" * 200_000_000
@@ -22,7 +23,7 @@ GOOD = (b"k", b"good", [])
 def settings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fetch")
     with EmbeddedBroker(folder / "kafka") as broker:
-        found = with_broker(Settings(data_dir=folder, partitions=8), broker.bootstrap)
+        found = with_broker(Settings(data_dir=folder, partitions=16), broker.bootstrap)
         ensure_topics(found)
         yield found
 
@@ -30,7 +31,7 @@ def settings(tmp_path_factory):
 @pytest.fixture
 def place(settings):
     """A partition that no other test of this module has used, and a function that sends a batch to it."""
-    ends = end_offsets(settings, "tasks", list(range(8)))
+    ends = end_offsets(settings, "tasks", list(range(16)))
     number = next(number for number, end in ends.items() if end == 0)
     return number, lambda data: send_batch(settings.kafka.bootstrap_servers, "tasks", number, data)
 
@@ -67,10 +68,10 @@ def test_a_batch_that_unpacks_to_far_more_than_it_looks_is_skipped(settings, pla
     guard = Guard(settings, "tasks")
     try:
         (found,) = guard.look({number: Range(0, 7)}).found.values()
-        assert [bad for bad, _ in found] == [Range(2, 5), Range(6, 7)]
-        assert "unpacks to more than" in found[0][1]
+        assert [(bad.offsets, bad.reason) for bad in found] == [(Range(2, 5), "too_large"), (Range(6, 7), "too_large")]
+        assert "unpacks to more than" in found[0].detail
         assert guard.look({number: Range(5, 6)}) == NO_POISON
-        assert guard.look({number: Range(3, 6)}).found[number][0][0] == Range(2, 5)
+        assert guard.look({number: Range(3, 6)}).found[number][0].offsets == Range(2, 5)
     finally:
         guard.close()
 
@@ -80,13 +81,85 @@ def test_all_codecs_are_read_and_any_name_of_a_header(settings, place):
     for codec in (0, GZIP, SNAPPY, LZ4, ZSTD):
         send(batch(codec, GOOD, (b"k", None, []), (None, b"no key", [("name", b"v"), ("other", None)])))
     bad = batch(0, (b"k", b"odd header", [("\xe9\xe9", b"v")])).replace("\xe9\xe9".encode(), b"\xff\xfe\xff\xfe")
-    from tests.spark.raw_batches import sealed
-
     send(sealed(bad, 0))
     send(batch(0, GOOD))
     seen = values(settings, number)
     assert [value for _, value in seen] == [b"good", None, b"no key"] * 5 + [b"odd header", b"good"]
     assert [offset for offset, _ in seen] == list(range(17))
+
+
+PLAIN = batch(0, GOOD, GOOD)
+FIRST = 1 + PLAIN[HEAD] // 2  # bytes of its first record
+
+
+def altered(place, byte, codec):
+    """Two good records, of which one byte is another, as the broker takes them."""
+    body = bytearray(PLAIN[HEAD:])
+    body[place] = byte
+    return sealed(PLAIN[:HEAD] + (PACK[codec](bytes(body)) if codec else bytes(body)), codec)
+
+
+UNREADABLE = {
+    "a record that says it is empty": altered(FIRST, 0, GZIP),
+    "a record that says it is smaller": altered(FIRST, PLAIN[HEAD] - 2, ZSTD),
+    "an offset before the batch": altered(3, 5, 0),
+    "an offset far behind the batch": altered(FIRST + 3, 0x7E, 0),
+    "the same offset twice": altered(FIRST + 3, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_a_broker_acknowledges_and_nobody_can_read_is_skipped_and_set_aside(settings, place, name):
+    number, send = place
+    send(batch(0, GOOD))
+    assert send(UNREADABLE[name]) == 1, "it is acknowledged"
+    send(batch(0, GOOD))
+    assert values(settings, number) == [(0, b"good"), (3, b"good")]
+    guard = Guard(settings, "tasks")
+    try:
+        looked = guard.look({number: Range(0, 4)})
+        ((bad, reason, detail),) = looked.found[number]
+        assert (bad, reason, looked.heavy) == (Range(1, 3), "unreadable", False)
+        assert "batch of" in detail
+    finally:
+        guard.close()
+
+
+def test_what_java_reads_is_read(settings, place):
+    number, send = place
+    xerial = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
+    block = PACK[SNAPPY](PLAIN[HEAD:])
+    packed = {
+        GZIP: PACK[GZIP](PLAIN[HEAD:]) + b"something behind it",
+        SNAPPY: xerial + len(block).to_bytes(4, "big") + block + b"\0",
+    }
+    for codec, data in packed.items():
+        send(sealed(PLAIN[:HEAD] + data, codec))
+    send(altered(1, 0x81, 0))  # attributes of a record
+    assert values(settings, number) == [(offset, b"good") for offset in range(6)]
+    guard = Guard(settings, "tasks")
+    try:
+        assert guard.look({number: Range(0, 6)}) == NO_POISON
+    finally:
+        guard.close()
+
+
+def test_a_poll_takes_so_many_bytes_and_the_next_goes_on(settings, place):
+    number, send = place
+    for _ in range(3):
+        send(batch(GZIP, *[(b"k", b"x" * 1_000_000, [])] * 40))
+    seen = []
+    with consumer(settings) as reader:
+        spot = TopicPartition("tasks", number)
+        reader.assign([spot])
+        reader.seek(spot, 0)
+        for _ in range(20):
+            records = reader.poll(timeout_ms=1000).get(spot, [])
+            assert sum(len(record.value) for record in records) <= MOST_TAKEN + 1_000_000
+            seen += [record.offset for record in records]
+            if len(seen) >= 120:
+                break
+    assert seen == list(range(120))
 
 
 def test_records_that_are_large_but_not_too_large_are_told_as_heavy(settings, place):

@@ -7,7 +7,7 @@ from scylla_spark.io.kafka.decompression import GZIP, MOST_UNPACKED
 from scylla_spark.schemas import REJECTED, TASKS
 from scylla_spark.services.ingest.task_batches import TaskWriter
 from tests.spark.batches import PARTITIONS, rows, task
-from tests.spark.raw_batches import batch, send_batch
+from tests.spark.raw_batches import HEAD, PACK, batch, sealed, send_batch
 from tests.spark.streams import ingested, sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
@@ -47,6 +47,21 @@ def test_a_batch_that_unpacks_to_far_more_than_it_looks_is_set_aside_and_its_nei
     ((detail,), _) = rows(service, REJECTED, "detail")
     assert "a gzip batch of " in detail
     assert service.results["tasks"].set_aside == 2
+
+
+@pytest.mark.parametrize("codec", [0, GZIP])
+def test_a_batch_that_no_client_can_read_is_set_aside_and_its_neighbours_are_written(spark, settings, codec):
+    sent(settings, *(task("a", f"{n}", n) for n in range(3)))
+    plain = batch(0, (b"a", b"hidden", []), (b"a", b"hidden", []))
+    body, first = bytearray(plain[HEAD:]), 1 + plain[HEAD] // 2
+    body[first + (0 if codec else 3)] = 0  # a record that says it is empty; or one with the offset of the first
+    bad = sealed(plain[:HEAD] + (PACK[codec](bytes(body)) if codec else bytes(body)), codec)
+    assert send_batch(settings.kafka.bootstrap_servers, settings.topics.tasks, HOME, bad) == 3
+    sent(settings, task("a", "after", 5))
+    service = ingested(spark, settings)
+    assert rows(service, TASKS, "uniqueness_key") == [("0",), ("1",), ("2",), ("after",)]
+    refused = rows(service, REJECTED, "partition_id", "offset", "reason", "value", "value_bytes")
+    assert refused == [(HOME, 3, "unreadable", None, None), (HOME, 4, "unreadable", None, None)]
 
 
 def test_records_of_many_megabytes_are_refused_with_their_first_bytes(spark, settings):

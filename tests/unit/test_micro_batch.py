@@ -3,7 +3,7 @@
 import pytest
 
 from scylla_spark.errors import ConfigError, ConflictError
-from scylla_spark.io.kafka.batch_guard import Poison
+from scylla_spark.io.kafka.batch_guard import Poison, Unread
 from scylla_spark.io.kafka.stream_offsets import Batch, Range, offsets_in
 from scylla_spark.services.ingest.micro_batch import (
     Defective,
@@ -118,11 +118,12 @@ def test_what_is_no_records_fault_ends_the_batch_and_sets_nothing_aside(error):
     assert log.aside == []
 
 
-def test_what_must_not_be_unpacked_is_read_around_and_set_aside():
+def test_what_must_not_be_read_is_read_around_and_set_aside():
     log, (given, reads) = Log(), batch(p0=(0, 2000), p1=(0, 5))
-    run(log, given, Poison({0: [(Range(1000, 1003), "900 MB"), (Range(5000, 5001), "later")]}))
-    assert log.aside == [(0, 1000, 1003, "too_large", False)]
-    assert set(log.wrote) == {(0, o) for o in range(2000) if not 1000 <= o < 1003} | {(1, o) for o in range(5)}
+    found = [Unread(Range(1000, 1003), "too_large", "900 MB"), Unread(Range(5000, 5001), "too_large", "later")]
+    run(log, given, Poison({0: found, 1: [Unread(Range(4, 9), "unreadable", "odd")]}))
+    assert log.aside == [(0, 1000, 1003, "too_large", False), (1, 4, 5, "unreadable", False)]
+    assert set(log.wrote) == {(0, o) for o in range(2000) if not 1000 <= o < 1003} | {(1, o) for o in range(4)}
     near = [(wide, unpacked) for ranges, unpacked in reads for n, wide in ranges.items() if n == 0]
     assert near == [(Range(0, 500), None), (Range(500, 1000), 1), (Range(1003, 2000), None)]
     assert all(frame != "whole" for frame, _ in log.passes), "Spark's own frame would unpack it"

@@ -1,25 +1,25 @@
-"""Looks at compressed batches before Spark's Kafka client unpacks them, because that client has no bound of its own.
+"""Looks at batches before Spark's Kafka client reads them: it has no bound of its own, and stops at what it cannot read.
 
-Only the heads of batches are read, and those compressed ones are unpacked (within the bound) that could be too large by their
-codec and size. A batch without compression is as large as it looks, and that the broker bounds.
+Every batch is opened as those do who act on its records: what they pass over is set aside, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
-from kafka.record.default_records import DefaultRecordBatch
+from kafka.errors import CorruptRecordError
 from kafka.record.memory_records import MemoryRecords
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import UnreachableError
-from scylla_spark.io.kafka.decompression import MOST_UNPACKED, NAMES, TooLarge, most_it_can_be, unpacked
+from scylla_spark.io.kafka.sound_batches import NotSound, opened
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.io.kafka.topics import consumer
 
@@ -31,21 +31,25 @@ _FETCH: Final = {
     "check_crcs": False,  # Spark's client checks them
     "fetch_max_wait_ms": 100,
 }
-_HEAD: Final = DefaultRecordBatch.HEADER_STRUCT
-_SIZE, _MAGIC, _ATTRIBUTES, _LAST_DELTA, _COUNT = 1, 3, 5, 6, 12  # fields of a batch's head
-_FORMAT: Final = 2  # the format of which this is the head
-_CODEC_MASK: Final = DefaultRecordBatch.CODEC_MASK
+
+
+class Unread(NamedTuple):
+    """Offsets that are set aside without being read, why, and in words."""
+
+    offsets: Range
+    reason: str
+    detail: str
 
 
 class Poison(NamedTuple):
-    """What of a range is not as small as it looks.
+    """What of a range must not be read, or not as usual.
 
     Attributes:
-        found: partition → offsets that must not be unpacked, and why.
-        heavy: others unpack to records so large that Spark's client must take few at a time.
+        found: partition → offsets that must not be read.
+        heavy: among the others are records so large that Spark's client must take few at a time.
     """
 
-    found: Mapping[int, list[tuple[Range, str]]]
+    found: Mapping[int, list[Unread]]
     heavy: bool = False
 
 
@@ -57,34 +61,34 @@ class _Look:
     """What one look has found so far."""
 
     ends: Mapping[int, int]
-    found: dict[int, list[tuple[Range, str]]] = field(default_factory=dict)
+    found: dict[int, list[Unread]] = field(default_factory=dict)
     heavy: bool = False
     done: set[int] = field(default_factory=set)
 
-    def batch(self, number: int, data: memoryview) -> int:
-        """Looks at one batch; returns the offset after it."""
-        head = _HEAD.unpack_from(data)
-        base, last, codec = head[0], head[0] + head[_LAST_DELTA], head[_ATTRIBUTES] & _CODEC_MASK
-        if (
-            head[_MAGIC] < _FORMAT
-        ):  # of a topic that is older than Kafka 0.11: Spark's client may have to take few at a time
-            base, last, codec, self.heavy = head[0], head[0], 0, True
-        if codec in NAMES and self._suspect(codec, head[_SIZE], max(1, head[_COUNT])):
-            try:
-                size = len(unpacked(codec, bytes(data[_HEAD.size :])))
-                self.heavy = self.heavy or size // max(1, head[_COUNT]) > HEAVY_RECORD
-            except TooLarge:
-                why = f"a {NAMES[codec]} batch of {len(data)} bytes unpacks to more than {MOST_UNPACKED} bytes"
-                self.found.setdefault(number, []).append((Range(base, last + 1), why))
-            except ValueError:
-                self.heavy = True  # Spark's client may see in it what we do not
-        if last + 1 >= self.ends.get(number, 0):
-            self.done.add(number)
-        return int(last + 1)
+    def batch(self, number: int, data: memoryview, begin: int) -> int:
+        """Looks at one batch; returns the offset after it.
 
-    def _suspect(self, codec: int, size: int, count: int) -> bool:
-        most = most_it_can_be(codec, size)
-        return most > MOST_UNPACKED or most // count > HEAVY_RECORD
+        Args:
+            number: of its partition.
+            data: its bytes.
+            begin: offset after the batch before it.
+
+        Raises:
+            CorruptRecordError: it was damaged on its way.
+        """
+        try:
+            sound = opened(data)
+            end, packed = (
+                sound.end,
+                bool(sound.compression_type),
+            )  # the others are as large as they look, which brokers bound
+            self.heavy = self.heavy or (packed and sound.has_larger(HEAVY_RECORD))
+        except NotSound as fault:
+            end, first = fault.end, begin if fault.base is None else fault.base
+            self.found.setdefault(number, []).append(Unread(Range(first, end), fault.reason, str(fault)))
+        if end >= self.ends.get(number, 0):
+            self.done.add(number)
+        return end
 
 
 class Guard:
@@ -102,7 +106,7 @@ class Guard:
         self.current = _Look({})
 
     def look(self, ranges: Mapping[int, Range]) -> Poison:
-        """What of these offsets must not be unpacked.
+        """What of these offsets must not be read.
 
         Raises:
             UnreachableError: the brokers do not answer in time.
@@ -134,12 +138,14 @@ class Guard:
     def _opened(self) -> KafkaConsumer:
         if self._consumer is None:
             self._consumer = consumer(self._settings, **_FETCH)
-            self._consumer._fetcher.PartitionRecords = partial(_Heads, self)  # noqa: SLF001 - made deep inside its constructor
+            self._consumer._fetcher.PartitionRecords = partial(_Batches, self)  # noqa: SLF001 - made deep inside its constructor
         return self._consumer
 
 
-class _Heads(Fetcher.PartitionRecords):  # type: ignore[misc]
-    """Goes over the heads of batches, and gives one thing only: that the end was reached."""
+class _Batches(Fetcher.PartitionRecords):  # type: ignore[misc]
+    """Goes over batches, and gives one thing only: that the end was reached."""
+
+    next_fetch_offset: int
 
     def __init__(self, guard: Guard, *arguments: Any, **options: Any) -> None:
         self._guard = guard
@@ -150,9 +156,10 @@ class _Heads(Fetcher.PartitionRecords):  # type: ignore[misc]
 
     def _unpack_records(self, tp: Any, records: MemoryRecords, *_: Any) -> Iterator[Any]:
         look = self._guard.current
-        while tp.partition not in look.done and (batch := records._next_slice) is not None:  # noqa: SLF001 - its bytes
-            records._cache_next()  # noqa: SLF001
-            self.next_fetch_offset = look.batch(tp.partition, batch)
+        with suppress(CorruptRecordError):  # it is fetched again, as long as there is patience
+            while tp.partition not in look.done and (batch := records._next_slice) is not None:  # noqa: SLF001 - its bytes
+                self.next_fetch_offset = look.batch(tp.partition, batch, self.next_fetch_offset)
+                records._cache_next()  # noqa: SLF001
         if tp.partition in look.done:
             yield tp
         self.drain()

@@ -7,7 +7,6 @@ All codecs are read without packages of their own: a topic takes whatever codec 
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable
 from typing import Final
@@ -18,16 +17,11 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 NAMES: Final = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
-_MOST_RATIO: Final = {GZIP: 1032, SNAPPY: 32, LZ4: 255, ZSTD: 1 << 20}  # what a byte can become at most
+_GZIP_MEMBER: Final = b"\x1f\x8b\x08"
 
 
 class TooLarge(Exception):
-    """A batch unpacks to more than the bound."""
-
-
-def most_it_can_be(codec: int, size: int) -> int:
-    """An upper bound of what so many bytes unpack to, from the codec alone."""
-    return size * _MOST_RATIO.get(codec, 1 << 20) + 1
+    """A batch unpacks to more than a bound; the text says to how much."""
 
 
 def unpacked(codec: int, data: bytes, most: int = MOST_UNPACKED) -> bytes:
@@ -46,30 +40,41 @@ def unpacked(codec: int, data: bytes, most: int = MOST_UNPACKED) -> bytes:
         raise ValueError(f"there is no codec {codec}")
     found = _READERS[codec](data, most)
     if len(found) > most:
-        raise TooLarge
+        raise _too_large(most)
     return found
 
 
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"unpacks to more than {most} bytes")
+
+
 def _gzip(data: bytes, most: int) -> bytes:
-    parts, size = [], 0
-    while data and size <= most:
+    parts, size, whole = [], 0, False
+    while size <= most and not (
+        whole and not data.startswith(_GZIP_MEMBER)
+    ):  # Java, too, passes over what begins no member
         reader = zlib.decompressobj(31)
         try:
             parts.append(reader.decompress(data, most + 1 - size))
         except zlib.error as error:
             raise ValueError(str(error)) from None
         size += len(parts[-1])
-        data = reader.unused_data
+        data, whole = reader.unused_data, reader.eof
+        if not whole and size <= most:
+            raise ValueError("it ends early")
     return b"".join(parts)
 
 
 def _lz4(data: bytes, most: int) -> bytes:
     import lz4.frame  # type: ignore[import-untyped]
 
+    reader = lz4.frame.LZ4FrameDecompressor()
     try:
-        found: bytes = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=most + 1)
+        found: bytes = reader.decompress(data, max_length=most + 1)
     except RuntimeError as error:
         raise ValueError(str(error)) from None
+    if not reader.eof and len(found) <= most:
+        raise ValueError("it ends early")
     return found
 
 
@@ -88,11 +93,14 @@ def _snappy(data: bytes, most: int) -> bytes:
     if not data.startswith(_XERIAL):
         return _snappy_block(data, most)
     parts, size, at = [], 0, _XERIAL_HEADER
-    while at < len(data):
-        (length,) = struct.unpack_from(">i", data, at)
-        parts.append(_snappy_block(data[at + 4 : at + 4 + length], most - size))
+    while at + 4 <= len(data):  # Java, too, passes over what is too short for the size of a block
+        length = int.from_bytes(data[at : at + 4], "big", signed=True)
+        at += 4
+        if not 0 <= length <= len(data) - at:
+            raise ValueError(f"a block of {length} bytes does not fit in")
+        parts.append(_snappy_block(data[at : at + length], most - size))
         size += len(parts[-1])
-        at += 4 + length
+        at += length
     return b"".join(parts)
 
 
@@ -107,7 +115,7 @@ def _snappy_block(block: bytes, most: int) -> bytes:
         if byte < 0x80:
             break
     if size > most:
-        raise TooLarge
+        raise _too_large(most)
     try:
         found: bytes = pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True)
     except OSError as error:

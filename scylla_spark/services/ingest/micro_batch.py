@@ -3,7 +3,8 @@
 - A batch must begin at or below progress: otherwise checkpoint and tables are out of step, and records between them would be lost.
 - A batch that is large in bytes is written in portions, each with its own progress, so that memory is bounded.
 - A record that makes our own code fail, again and again, is found by halving the batch, and set aside in `rejected`.
-- What would unpack to far more than it is on the wire is never unpacked: its offsets are set aside too.
+- What would unpack to far more than it is on the wire, or what Kafka's client could not read, is never read: its offsets are
+  set aside too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import structlog
 from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.jvm_error_cause import value_failed
-from scylla_spark.io.kafka.batch_guard import NO_POISON, Poison
+from scylla_spark.io.kafka.batch_guard import NO_POISON, Poison, Unread
 from scylla_spark.io.kafka.stream_offsets import Batch, Range
 from scylla_spark.transforms.portions import CUT, Portion, judge_portion
 from scylla_spark.transforms.records import ddl
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("ingest")
 
-TOO_LARGE: Final = "too_large"
 _FEW: Final = 64  # fewer records are not worth a guess of how many fit
 _MOST_DOUBTED: Final = 100  # more records of one batch that Spark cannot write are not the records' fault
 
@@ -123,9 +123,9 @@ class Portions:
     Attributes:
         writer: of the topic.
         batch: its records.
-        poison: what of it must not be unpacked.
+        poison: what of it must not be read.
         written: rows so far.
-        set_aside: records set aside for a defect or their size.
+        set_aside: records set aside unread, or for a defect.
     """
 
     writer: Writer
@@ -150,16 +150,16 @@ class Portions:
         for number, wide in todo.items():
             self._around(number, wide, self.poison.found.get(number, []))
 
-    def _around(self, number: int, wide: Range, poisoned: Iterable[tuple[Range, str]]) -> None:
+    def _around(self, number: int, wide: Range, poisoned: Iterable[Unread]) -> None:
         begin = wide.begin
-        for bad, detail in sorted(poisoned):
+        for bad, reason, detail in sorted(poisoned):
             if bad.end <= begin or bad.begin >= wide.end:
                 continue
-            near = max(begin, bad.begin - _UNPACKED)  # from here on Kafka's client would unpack it ahead of its time
+            near = max(begin, bad.begin - _UNPACKED)  # from here on Kafka's client would read it ahead of its time
             self._write_all({number: Range(begin, near)})
             self._write_all({number: Range(near, bad.begin)}, unpacked=1)
             begin = min(bad.end, wide.end)
-            self._refuse(Refusal(number, Range(max(bad.begin, wide.begin), begin), TOO_LARGE, detail), None)
+            self._refuse(Refusal(number, Range(max(bad.begin, wide.begin), begin), reason, detail), None)
         self._write_all({number: Range(begin, wide.end)})
 
     def _write_all(self, todo: Mapping[int, Range], unpacked: int | None = None) -> None:

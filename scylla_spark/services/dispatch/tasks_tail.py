@@ -31,6 +31,7 @@ from scylla_spark.duration import duration_us
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer
 from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.partition_ends import PartitionEnds
 
 log = structlog.get_logger("dispatch")
 
@@ -97,6 +98,8 @@ class TasksTail:
         self._tenures: dict[int, Tenure] = {}
         self._told: dict[int, int] = {}  # partition → how far the engine knows us to have read
         self._requests: SimpleQueue[Confirm] = SimpleQueue()
+        self._endless: list[Confirm] = []  # asked for, of partitions that did not say where they end
+        self._ends = PartitionEnds(clock)
         self._dropped: SimpleQueue[Tenure] = SimpleQueue()
         self._retakes: dict[int, int] = {}  # partition → boot clock
         self._stopping = threading.Event()
@@ -238,11 +241,17 @@ class TasksTail:
         self.confirmed_us = sent
         failpoint.reach("dispatch.membership.confirmed")
         owned = {place.partition: place for place in places}
-        ours = [request for request in asked if request.tenure.partition in owned]
-        if ours:
-            ends = self._consumer.end_offsets([owned[request.tenure.partition] for request in ours])
-            for request in ours:
-                end = ends[owned[request.tenure.partition]]
+        self._tell_ends(owned, [request for request in [*self._endless, *asked] if request.tenure.partition in owned])
+
+    def _tell_ends(self, owned: Mapping[int, TopicPartition], asked: list[Confirm]) -> None:
+        """Answers requests whose partitions say where they end; the others wait for the next confirmation."""
+        ends = self._ends.of(self._consumer, {owned[request.tenure.partition] for request in asked})
+        self._endless = []
+        for request in asked:
+            end = ends.get(owned[request.tenure.partition])
+            if end is None:
+                self._endless.append(request)
+            else:
                 self._mailbox.post(partial(self._engine.confirmed, request.tenure, request.fence, end))
 
     def _take_or_leave(self, numbers: list[int]) -> None:

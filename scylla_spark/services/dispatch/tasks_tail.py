@@ -40,6 +40,7 @@ CONFIRM_EVERY_US = 2_000_000
 MARGIN_US = 3_000_000
 POLL_MS = 100
 RETAKE_US = 1_000_000
+_END_S = 30.0
 
 
 class Taker(Protocol):
@@ -114,7 +115,7 @@ class TasksTail:
         """Leaves the group, if it has joined; partitions are drained first."""
         self._stopping.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=60)
+            self._thread.join(timeout=longest_drain_s(self._settings) + _END_S)
 
     def confirm(self, asked: Confirm) -> None:
         """Asks for a confirmation of membership and the end of the partition; the engine gets `confirmed`."""
@@ -306,10 +307,15 @@ class TasksTail:
             self._retakes.pop(number, None)
 
 
+def longest_drain_s(settings: Settings) -> float:
+    """How long partitions that are taken back may take to be let go of."""
+    return 2 * settings.dispatch.drain.total_seconds() + 5
+
+
 def max_poll_us(settings: Settings) -> int:
     """How long the group waits for a member in a rebalance: far longer than the slowest drain takes."""
     dispatch = settings.dispatch
-    slowest_s = 2 * dispatch.drain.total_seconds() + dispatch.session_timeout.total_seconds() + 5
+    slowest_s = longest_drain_s(settings) + dispatch.session_timeout.total_seconds()
     return int(max(120, 4 * slowest_s) * 1e6)
 
 

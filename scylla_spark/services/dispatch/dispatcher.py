@@ -160,8 +160,9 @@ class Dispatcher:
 
         Raises:
             NotFoundError: there are no tables yet.
+            ConfigError: the settings say another partition count than the tables.
         """
-        rules = self._rules = self._readers.rules()
+        rules = self._rules = self._readers.agreed_rules(self.settings.partitions)
         self.engine.address = address
         for executor in self.executors.values():
             self._begin(executor)
@@ -177,8 +178,7 @@ class Dispatcher:
         self._together = together(sender)
         self.use(sender, tasks, self._outcomes)
         self._queues_known = False
-        located = self.settings.model_copy(update={"partitions": rules.partitions})
-        self._follower = QueueFollower(located, self._readers, self._put_queues)
+        self._follower = QueueFollower(self.settings, self._readers, self._put_queues)
         self.desk.start()
         self._thread.start()
         self._follower.start()

@@ -256,11 +256,11 @@ class TasksTail:
                 self._mailbox.post(partial(self._engine.confirmed, request.tenure, request.fence, end))
 
     def _take_or_leave(self, numbers: list[int]) -> None:
-        known = [number for number in numbers if number < self._settings.partitions]
+        known = [number for number in numbers if number < self._rules.partitions]
         if added := [number for number in numbers if number not in known]:
             log.error(
                 "the topic has more partitions than the deployment, and nothing that stands there is run",
-                topic=self._topic, added=added, partitions=self._settings.partitions,
+                topic=self._topic, added=added, partitions=self._rules.partitions,
             )  # fmt: skip
             self._consumer.seek_to_end(*(TopicPartition(self._topic, number) for number in added))
         if known:

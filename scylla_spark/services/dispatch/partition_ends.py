@@ -37,25 +37,26 @@ class PartitionEnds:
             reader: a consumer.
             places: of whom.
         """
-        found = self._ask(reader, [place for place in places if place not in self._silent], 0)
+        found = self._ask(reader, [place for place in places if place not in self._silent])
         due = [place for place, at in self._silent.items() if at <= self._clock() and place in places]
         for place in due:
-            ends = self._ask(reader, [place], AGAIN_US)
+            ends = self._ask(reader, [place])
             if not ends:
                 break
             found |= ends
         return found
 
-    def _ask(self, reader: KafkaConsumer, places: Sequence[TopicPartition], again_us: int) -> dict[TopicPartition, int]:
+    def _ask(self, reader: KafkaConsumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if not places:
             return {}
         try:
             found: dict[TopicPartition, int] = reader.end_offsets(list(places), timeout_ms=ANSWER_MS)
         except KafkaError as error:
             log.warning("where partitions end is asked again", partitions=_numbers(places), error=repr(error))
+            again_us = self._clock() + (AGAIN_US if len(places) == 1 else 0)
             for place in places:
                 self._silent.pop(place, None)
-                self._silent[place] = self._clock() + again_us
+                self._silent[place] = again_us
             return {}
         for place in found:
             self._silent.pop(place, None)

@@ -72,6 +72,11 @@ class Connection:
         return self._located
 
     @property
+    def of_deployment(self) -> Settings:
+        """The settings with the broker's address and the deployment's partition count, whatever they say of it themselves."""
+        return self.located.model_copy(update={"partitions": self.rules.partitions})
+
+    @property
     def spark(self) -> SparkSession:
         """The session: given, running, or new."""
         if self._spark is None:
@@ -107,7 +112,7 @@ class Connection:
             if self._plan is None:
                 from scylla_spark.io.kafka.plan_requests import PlanRequests
 
-                self._plan = PlanRequests(self.located.model_copy(update={"partitions": self.rules.partitions}))
+                self._plan = PlanRequests(self.of_deployment)
             return self._plan
 
     def send(self, command: Command) -> Place:

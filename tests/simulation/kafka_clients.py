@@ -23,6 +23,13 @@ def _end_of_poll(process: Process, begin: int, end: int) -> int:
     return world.rng.randint(begin, min(end, begin + most) if most and not world.calm else end)
 
 
+def _perhaps_without_leader(process: Process) -> None:
+    """Now and then a partition does not say where it ends."""
+    world = process.world
+    if not world.calm and not world.profile.faultless and world.rng.random() < 0.05:
+        raise KafkaTimeoutError("modelled")
+
+
 class ModelMember:
     """The consumer of `tasks`, a member of the group."""
 
@@ -72,8 +79,9 @@ class ModelMember:
         if not self._process.member or (not world.profile.faultless and world.rng.random() < 0.02):
             raise IllegalGenerationError("modelled")
 
-    def end_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, places: Sequence[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
         world = self._process.world
+        _perhaps_without_leader(self._process)
         behind = world.broken("starts_behind_the_tail")
         return {place: 0 if behind else len(world.tasks[place.partition]) for place in places}
 
@@ -111,7 +119,8 @@ class ModelReader:
     def position(self, place: TopicPartition) -> int:
         return self._positions[place.partition]
 
-    def end_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, places: Sequence[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
+        _perhaps_without_leader(self._process)
         return {place: len(self._process.world.raw_outcomes[place.partition]) for place in places}
 
 

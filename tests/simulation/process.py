@@ -92,7 +92,7 @@ class Process:
         self.tasks = TasksTail(
             world.settings, world.rules, self.mailbox, self.engine, self.dispatcher, world.tables.marks, lambda: world.now
         )  # fmt: skip
-        self.outcomes = OutcomesTail(world.settings, self.dispatcher.outcome_records, self.noted_end)
+        self.outcomes = OutcomesTail(world.settings, self.dispatcher.outcome_records, self.noted_end, lambda: world.now)
         self.tasks.use(self.group)
         self.outcomes.use(self.reader)
         self.dispatcher.handlers |= self.executor.handlers()
@@ -243,7 +243,7 @@ class Process:
         except RuntimeError as error:
             self._end_if_clock(error)
             return
-        if self.reader.has_news():
+        if self.reader.has_news() or self.outcomes._endless:
             self._soon(5, 60, self._read_outcomes)
 
     def _scan(self) -> None:

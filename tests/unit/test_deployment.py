@@ -153,7 +153,7 @@ def test_a_dispatcher_without_tables_says_so_and_stops(tmp_path):
 
 @pytest.mark.parametrize("module", ["no_such_module", "./no_such_file.py"])
 def test_a_dispatcher_says_which_handlers_it_cannot_import_and_stops(tmp_path, monkeypatch, module):
-    monkeypatch.setattr(TableReader, "rules", lambda _self: Rules(2))
+    monkeypatch.setattr(TableReader, "rules", lambda _self: Rules(8))
     changes = {"logs": {"enabled": False}, "handlers": (module,), **READER}
     with pytest.raises((ConfigError, ArgumentError), match=module.strip("./")):
         Deployment(settings(tmp_path, **changes), roles=["dispatch"]).start()

@@ -93,7 +93,7 @@ class Reader:
     def position(self, _place):
         return 0
 
-    def end_offsets(self, places):
+    def end_offsets(self, places, timeout_ms):
         return dict.fromkeys(places, 0)
 
     def poll(self, timeout_ms):

@@ -1,9 +1,11 @@
 """Questions of an engine to small tables, answered by the real threads."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.engine.action import AskNames
+from scylla_spark.core.engine.action import AskNames, Reload
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.records.command import Command
@@ -174,3 +176,49 @@ def test_names_that_wait_for_the_tables_wait_together_and_none_is_forgotten():
     line.calls.pop()()
     assert len(mailbox.drain(1_000)) == 1
     assert not questions._late_names._items
+
+
+@pytest.mark.parametrize("kind", ["reload", "names", "lookup"])
+def test_a_question_that_always_fails_keeps_no_other_partition_waiting(monkeypatch, kind):
+    monkeypatch.setattr(lookups, "AGAIN_S", 0.01)
+    mailbox, world, fails = Mailbox(), Harness(Limits()), [True]
+    other = world.engine.assign(1, Mark(), NOW)
+    keys = {tenure: TaskKey(NOW, f"lane{tenure.partition}", "u") for tenure in (world.tenure, other)}
+
+    def answer(number, value):
+        if fails[0] and number == 0:
+            raise KeyError("a defect")
+        return value
+
+    tables = SimpleNamespace(
+        marks=lambda: {0: Mark(tasks_offset=5), 1: Mark(tasks_offset=5)},
+        lanes=lambda number, *_: answer(number, {f"lane{number}": ([], False)}),
+        bearers=lambda number, *_: answer(number, []),
+        known=lambda asked: answer(int(asked[0].ordering_id[-1:]), {}),
+    )
+    threads = Threads(mailbox)
+    questions, told = Lookups(tables, mailbox, world.engine, threads), []
+    names = {"reload": "reloaded", "names": "named", "lookup": "looked_up"}
+    monkeypatch.setattr(world.engine, names[kind], lambda tenure, *_, **__: told.append(tenure.partition))
+    for tenure, key in keys.items():
+        if kind == "reload":
+            questions.reload(Reload(tenure, key.ordering_id, key, NOW + SECOND, 5, -1))
+        elif kind == "names":
+            questions.ask_names(AskNames(tenure, [Name(key.ordering_id, "u")], -1))
+        else:
+            questions.look_up(tenure, [key])
+    answered(mailbox, lambda: told == [1])
+    fails.clear()
+    fails.append(False)
+    answered(mailbox, lambda: told == [1, 0])
+    threads.stop()
+
+
+def answered(mailbox, holds):
+    """Runs messages until the condition holds, twenty seconds at most."""
+    until = now_us() + 20 * SECOND
+    while not holds() and now_us() < until:
+        mailbox.wait(0.05)
+        for message in mailbox.drain():
+            message(NOW)
+    assert holds()

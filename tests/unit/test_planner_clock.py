@@ -230,6 +230,7 @@ def test_that_the_clock_is_wrong_is_said_once_until_it_was_right(monkeypatch, tm
 
     monkeypatch.setattr(service, "PlanTenure", Tenure)
     monkeypatch.setattr(service, "SoleHolder", lambda *_: SimpleNamespace(held=lambda _: True, release=lambda: None))
+    monkeypatch.setattr(service, "TableReader", lambda _path: SimpleNamespace(agreed_rules=lambda _partitions: None))
     monkeypatch.setattr(service, "_AGAIN_S", 0.0)
     monkeypatch.setattr(service, "_CLOCK_AGAIN_S", 0.0)
     settings = Settings(_env_file=None, data_dir=tmp_path)

@@ -1,8 +1,10 @@
 """How a dispatcher learns of definitions of queues: from the table, and from the planner's log behind it."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from deltalake.exceptions import DeltaError
 from kafka import TopicPartition
 from kafka.errors import KafkaConnectionError
 
@@ -14,7 +16,9 @@ from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.core.table_progress import Mark
+from scylla_spark.services.dispatch import queue_definitions
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
+from tests.support.waiting import eventually
 
 OURS, OTHER = Fence(3, "ours"), Fence(2, "other")
 PLACE = TopicPartition("outcomes", 4)
@@ -133,6 +137,23 @@ def test_what_was_read_when_kafka_was_lost_is_told_the_next_time(trouble):
         follower.follow(Failing(*records, **trouble))
     follower.follow(Log(*records, then=[lambda _log: follower._stopping.set()]))
     assert {name: one.rate for name, one in found[-1].items()} == {"gpu": 1.0, "mail": 2.0}
+
+
+@pytest.mark.parametrize(("error", "passes"), [(DeltaError("503 SlowDown"), True), (KeyError("a defect"), False)])
+def test_storage_that_does_not_answer_for_a_moment_ends_nothing(monkeypatch, error, passes):
+    monkeypatch.setattr(queue_definitions, "consumer", lambda _settings: nullcontext(Log()))
+    monkeypatch.setattr(queue_definitions, "_AGAIN_S", 0.01)
+    tables, found, troubles = Tables(), [], [error]
+    monkeypatch.setattr(tables, "marks", lambda: throw(troubles.pop()) if troubles else {}, raising=False)
+    follower = QueueFollower(Settings(partitions=4), tables, found.append)
+    follower.start()
+    eventually(lambda: found or follower.failure is not None, 5)
+    follower.stop()
+    assert (found, follower.failure) == (([{}], None) if passes else ([], error))
+
+
+def throw(error):
+    raise error
 
 
 def test_a_planner_that_was_fenced_out_changes_nothing():

@@ -142,7 +142,7 @@ def _beyond_tables(connection: Connection, key: TaskKey) -> LogLines:
     partitions = connection.rules.partitions
     # before the table is read: what ingest moves meanwhile is seen twice, never not at all
     begin = connection.readers.log_positions().get(partition_of(key.ordering_id, partitions), 0)
-    return LogLines(connection.located.model_copy(update={"partitions": partitions}), key, begin)
+    return LogLines(connection.of_deployment, key, begin)
 
 
 def _told(attempt: int, epoch: int, line: LogLine) -> TaskLine:

@@ -41,17 +41,26 @@ def check_version(stored: dict[str, Any]) -> None:
         )
 
 
+def check_partitions(stored: int, wanted: int) -> None:
+    """Compares the partition count of a deployment with that of somebody's settings.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    if stored != wanted:
+        raise ConfigError(
+            f"These tables were made with {stored} partitions; the settings say {wanted}.",
+            hint=f"The count is fixed for the life of a deployment: set partitions = {stored}.",
+        )
+
+
 def check(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Compares what must not change.
 
     Raises:
         ConfigError: the partition count differs, or a topic was deleted and made again.
     """
-    if stored["partitions"] != wanted["partitions"]:
-        raise ConfigError(
-            f"These tables were made with {stored['partitions']} partitions; the settings say {wanted['partitions']}.",
-            hint=f"The count is fixed for the life of a deployment: set partitions = {stored['partitions']}.",
-        )
+    check_partitions(stored["partitions"], wanted["partitions"])
     for name, identity in wanted["topic_ids"].items():
         if stored["topic_ids"].get(name) != identity:
             raise ConfigError(

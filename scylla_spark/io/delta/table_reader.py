@@ -24,7 +24,7 @@ from scylla_spark.core.records.log_record import LogRecord
 from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.table_progress import Mark, stored_mark
 from scylla_spark.errors import ConfigError, NotFoundError, UnreachableError
-from scylla_spark.io.delta.deployment_record import stored_rules
+from scylla_spark.io.delta.deployment_record import check_partitions, stored_rules
 from scylla_spark.io.delta.open_table import UNKNOWN, OpenTable, State
 from scylla_spark.io.delta.rows import (  # fmt: skip
     IDENTITY,
@@ -104,6 +104,20 @@ class TableReader:
                 raise self._missing()
             self._rules = stored_rules(stored)
         return self._rules
+
+    def agreed_rules(self, partitions: int) -> Rules:
+        """The rules, for a process that goes by its own settings.
+
+        Args:
+            partitions: how many they say there are.
+
+        Raises:
+            NotFoundError: there are no tables yet.
+            ConfigError: the deployment was made with another number.
+        """
+        rules = self.rules()
+        check_partitions(rules.partitions, partitions)
+        return rules
 
     def stored(self) -> dict[str, Any]:
         """The settings that the deployment was made with; empty while the tables are being made.

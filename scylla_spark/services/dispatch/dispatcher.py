@@ -55,7 +55,7 @@ from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
 from scylla_spark.services.dispatch.stepwise_work import Runner, Steps, Threads
-from scylla_spark.services.dispatch.tasks_tail import TasksTail
+from scylla_spark.services.dispatch.tasks_tail import TasksTail, longest_drain_s
 
 log = structlog.get_logger("dispatch")
 
@@ -160,8 +160,9 @@ class Dispatcher:
 
         Raises:
             NotFoundError: there are no tables yet.
+            ConfigError: the settings say another partition count than the tables.
         """
-        rules = self._rules = self._readers.rules()
+        rules = self._rules = self._readers.agreed_rules(self.settings.partitions)
         self.engine.address = address
         for executor in self.executors.values():
             self._begin(executor)
@@ -177,8 +178,7 @@ class Dispatcher:
         self._together = together(sender)
         self.use(sender, tasks, self._outcomes)
         self._queues_known = False
-        located = self.settings.model_copy(update={"partitions": rules.partitions})
-        self._follower = QueueFollower(located, self._readers, self._put_queues)
+        self._follower = QueueFollower(self.settings, self._readers, self._put_queues)
         self.desk.start()
         self._thread.start()
         self._follower.start()
@@ -243,11 +243,11 @@ class Dispatcher:
         self.desk.stop()
         if self._follower is not None:
             self._follower.stop()
+        self._threads.stop()
         self._stopping.set()
         self.mailbox.post(lambda now: None)
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
-        self._threads.stop()
         if self._producer is not None:
             self._producer.close(timeout=5)
 
@@ -285,7 +285,8 @@ class Dispatcher:
         except BaseException as error:
             self.failure = error
             log.exception("engine ended")
-            self.mailbox.close(error)
+        finally:  # nobody waits for an engine that has ended, however it ended
+            self.mailbox.close(self.failure or TimeoutError("The engine has stopped."))
             for left in list(self._left.values()):
                 left.set()
 
@@ -472,7 +473,7 @@ class Dispatcher:
         """The group takes partitions back: drain them, then return."""
         for left in self.revoke(partitions):
             if self.failure is None:  # else nothing can be drained any more
-                left.wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
+                left.wait(longest_drain_s(self.settings))
         log.info("revoked", partitions=partitions)
 
     def revoke(self, partitions: list[int]) -> list[threading.Event]:

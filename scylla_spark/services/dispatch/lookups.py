@@ -16,6 +16,7 @@ from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
+from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scanner import OpenTasks, pieces
 from scylla_spark.services.dispatch.stepwise_work import Ask, Pause, Read, Runner, Steps
@@ -47,10 +48,15 @@ class Lookups:
         self._names: deque[AskNames] = deque()
         self._late_reloads = _Later(runner, self._reload_all)
         self._late_names = _Later(runner, self._ask_all_names)
+        self._late_lookups = _Later(runner, self._look_up_all)
 
     def look_up(self, tenure: Tenure, keys: list[TaskKey]) -> None:
         """Which of these have ended; the engine gets `looked_up`."""
-        self._runner.run("lookup", self._look_up(tenure, keys))
+        self._look_up_all([(tenure, keys)])
+
+    def _look_up_all(self, questions: Iterable[tuple[Tenure, list[TaskKey]]]) -> None:
+        for tenure, keys in questions:
+            self._runner.run("lookup", self._look_up(tenure, keys))
 
     def reload(self, item: Reload) -> None:
         """The next tasks of a lane; the engine gets `reloaded`."""
@@ -75,8 +81,8 @@ class Lookups:
             item = self._names.popleft()
             wanted.setdefault(item.tenure, []).append(item)
         for tenure, items in wanted.items():
-            if (yield Ask(lambda _now, tenure=tenure: self._engine.held(tenure) is not None)):  # type: ignore[misc]
-                yield from self._read_names(tenure, items)
+            if (yield self._is_held(tenure)):
+                yield from _or_later(self._read_names(tenure, items), self._late_names, items)
 
     def _read_names(self, tenure: Tenure, items: list[AskNames]) -> Steps[None]:
         mark = yield from self._mark(tenure)
@@ -93,7 +99,17 @@ class Lookups:
         found = yield from _until_it_works(lambda: self._tables.bearers(tenure.partition, names, mark))
         self._mailbox.post(lambda now: self._engine.named(tenure, names, found, mark.basis, now))
 
+    def _is_held(self, tenure: Tenure) -> Ask:
+        return Ask(lambda _now: self._engine.held(tenure) is not None)
+
     def _look_up(self, tenure: Tenure, keys: list[TaskKey]) -> Steps[None]:
+        try:
+            yield from self._read_ended(tenure, keys)
+        except Exception as error:
+            if (yield self._is_held(tenure)):
+                _put_off(self._late_lookups, [(tenure, keys)], error)
+
+    def _read_ended(self, tenure: Tenure, keys: list[TaskKey]) -> Steps[None]:
         basis = (yield from self._mark(tenure)).basis
         found = yield from _until_it_works(lambda: self._tables.known(keys))
         self._mailbox.post(lambda now: self._engine.looked_up(tenure, found, basis, now))
@@ -105,16 +121,18 @@ class Lookups:
             item = self._reloads.popleft()
             wanted.setdefault(item.tenure, []).append(item)
         for tenure, items in wanted.items():
-            if (yield Ask(lambda _now, tenure=tenure: self._engine.held(tenure) is not None)):  # type: ignore[misc]
-                yield from self._read_lanes(tenure, items)
+            if (yield self._is_held(tenure)):
+                yield from _or_later(self._read_lanes(tenure, items), self._late_reloads, items)
 
     def _read_lanes(self, tenure: Tenure, items: list[Reload]) -> Steps[None]:
         mark = yield from self._mark(tenure)
-        # of some the tables do not hold yet what the lane let go of
-        self._late_reloads.add([item for item in items if item.covering >= mark.tasks_offset])
         ready = {item.ordering_id: item for item in items if item.covering < mark.tasks_offset}
-        if not ready:
-            return
+        if ready:
+            yield from self._load(tenure, ready, mark)
+        # of the others the tables do not hold yet what the lane let go of
+        self._late_reloads.add([item for item in items if item.covering >= mark.tasks_offset])
+
+    def _load(self, tenure: Tenure, ready: Mapping[str, Reload], mark: Mark) -> Steps[None]:
         lanes = {ordering_id: (item.after, item.most) for ordering_id, item in ready.items()}
         until = max(item.until_us for item in ready.values())
         found = yield from _until_it_works(lambda: self._tables.lanes(tenure.partition, lanes, until, mark))
@@ -166,11 +184,26 @@ class _Later(Generic[T]):
             self._ask(taken)
 
 
+def _or_later(reading: Steps[None], later: _Later[T], items: list[T]) -> Steps[None]:
+    """Reads what was asked about one partition. Where that fails for ever those questions wait, and no other partition's do."""
+    try:
+        yield from reading
+    except Exception as error:
+        _put_off(later, items, error)
+
+
+def _put_off(later: _Later[T], items: list[T], error: Exception) -> None:
+    log.error("questions cannot be answered, and are asked again", questions=len(items), error=repr(error)[:300])
+    later.add(items)
+
+
 def _until_it_works(read: Callable[[], Any]) -> Steps[Any]:
-    """Reads until it works; what asked waits meanwhile."""
+    """Reads until storage answers; what asked waits meanwhile, and all that is asked behind it, which would fare no better."""
     while True:
         try:
             return (yield Read(read))
         except Exception as error:
+            if not is_passing(error):
+                raise
             log.warning("look-up failed, tried again", error=repr(error)[:300])
         yield Pause(AGAIN_S)

@@ -51,7 +51,7 @@ class Mailbox:
             urgent: it goes before all that was posted; else it comes after what this thread has posted.
 
         Raises:
-            TimeoutError: the engine did not get to it in time.
+            TimeoutError: the engine did not get to it in time, or was stopped.
             BaseException: what ended the engine.
         """
         answer: Future[T] = Future()

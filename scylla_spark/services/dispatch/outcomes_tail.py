@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.fact import OutcomeRecord, Unreadable, decode
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.io.kafka.fetch_pace import pace_of
 from scylla_spark.io.kafka.topics import consumer
+from scylla_spark.services.dispatch.partition_ends import PartitionEnds
 
 log = structlog.get_logger("dispatch")
 
@@ -36,7 +38,8 @@ class OutcomesTail:
     Args:
         settings: with the broker's address.
         deliver: called with (tenure, records in offset order, next offset).
-        ended: called with (tenure, end offset) once for every tenure added.
+        ended: called with (tenure, end offset) once for every tenure added, as soon as its partition says where it ends.
+        clock: boot clock.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class OutcomesTail:
         settings: Settings,
         deliver: Callable[[Tenure, list[Delivered], int], None],
         ended: Callable[[Tenure, int], None],
+        clock: Callable[[], int] = boot_us,
     ) -> None:
         self.failure: BaseException | None = None
         self._settings = settings
@@ -52,6 +56,8 @@ class OutcomesTail:
         self._expected: dict[bytes, OutcomeRecord] = {}  # what we have written ourselves
         self._ended = ended
         self._owned: dict[int, Tenure] = {}
+        self._endless: dict[TopicPartition, Tenure] = {}  # whose end is not told yet
+        self._ends = PartitionEnds(clock)
         self._unread: dict[TopicPartition, int] = {}  # partitions not yet read up to the end that was told
         self._controls: SimpleQueue[tuple[Tenure | None, int | None]] = SimpleQueue()
         self._stopping = threading.Event()
@@ -107,6 +113,8 @@ class OutcomesTail:
     def turn(self, *, wait_s: float) -> None:
         """Begins or ends to read partitions as asked for, and reads what has come; waits for either, some time at most."""
         self._obey(wait_s)
+        if self._endless:
+            self._tell_ends()
         if self._owned:
             self._poll()
 
@@ -131,13 +139,18 @@ class OutcomesTail:
 
     def _begin(self, added: Mapping[int, int]) -> None:
         self._reader.assign([TopicPartition(self._topic, number) for number in sorted(self._owned)])
-        places = {TopicPartition(self._topic, number): offset for number, offset in added.items()}
-        for place, offset in places.items():
+        for number, offset in added.items():
+            place = TopicPartition(self._topic, number)
             self._reader.seek(place, offset)
-        if places:
-            for place, end in self._reader.end_offsets(list(places)).items():
-                self._unread[place] = end
-                self._ended(self._owned[place.partition], end)
+            self._endless[place] = self._owned[number]
+            self._unread.pop(place, None)  # of a tenure before this one
+
+    def _tell_ends(self) -> None:
+        """Tells where partitions end; one without a leader does so later, and only its own take waits for that."""
+        self._endless = {place: one for place, one in self._endless.items() if self._owned.get(place.partition) == one}
+        for place, end in self._ends.of(self._reader, self._endless).items():
+            self._unread[place] = end
+            self._ended(self._endless.pop(place), end)
 
     def _poll(self) -> None:
         """Reads what has come. Nobody waits for what we have written ourselves: that counts as soon as it is acknowledged."""

@@ -19,6 +19,7 @@ from scylla_spark.core.queues_in_force import Changes
 from scylla_spark.core.records.fact import FenceLog
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import SchedulerError
+from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import consumer
@@ -70,7 +71,9 @@ class QueueFollower:
                 try:
                     with consumer(self._settings) as reader:
                         self.follow(reader)
-                except (KafkaError, SchedulerError, OSError) as error:
+                except Exception as error:
+                    if not (isinstance(error, KafkaError | SchedulerError) or is_passing(error)):
+                        raise
                     log.warning("definitions of queues are read again", why=repr(error)[:500])
                     self._stopping.wait(_AGAIN_S)
         except BaseException as error:

@@ -41,7 +41,7 @@ class DispatchService:
 
         Raises:
             NotFoundError: there are no tables yet.
-            ConfigError: a handler module cannot be imported.
+            ConfigError: a handler module cannot be imported, or the settings say another partition count than the tables.
         """
         from scylla_spark.services.dispatch.describe import Description
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -52,6 +54,42 @@ class Runner(Protocol):
         """Calls something after a while; never again once it was stopped."""
 
 
+class _Line:
+    """Carries out calls one after the other, in a thread that keeps no process from ending, whatever it waits for.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        done: Future[Any] = Future()
+        self._calls.put((done, call))
+        return done
+
+    def stop(self) -> None:
+        """Cancels what has not begun; what is under way may go on."""
+        try:
+            while (item := self._calls.get_nowait()) is not None:
+                item[0].cancel()
+        except Empty:
+            pass
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (item := self._calls.get()) is not None:
+            done, call = item
+            if not done.set_running_or_notify_cancel():
+                continue
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
+
+
 class Threads:
     """Carries out pieces of work in a thread for each line.
 
@@ -62,7 +100,7 @@ class Threads:
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
         self._stopping = threading.Event()
-        self._lines: dict[str, ThreadPoolExecutor] = {}
+        self._lines: dict[str, _Line] = {}
         self._lock = threading.Lock()
 
     def run(self, line: str, work: Steps[Any]) -> Future[Any]:
@@ -73,8 +111,8 @@ class Threads:
                 never.cancel()
                 return never
             if line not in self._lines:
-                self._lines[line] = ThreadPoolExecutor(1, thread_name_prefix=line)
-            return self._lines[line].submit(self._carry_out, work)
+                self._lines[line] = _Line(line)
+            return self._lines[line].submit(partial(self._carry_out, work))
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """See `Runner`."""
@@ -87,7 +125,7 @@ class Threads:
         self._stopping.set()
         with self._lock:
             for line in self._lines.values():
-                line.shutdown(wait=False, cancel_futures=True)
+                line.stop()
 
     def _carry_out(self, work: Steps[Any]) -> Any:
         try:

@@ -31,6 +31,7 @@ from scylla_spark.duration import duration_us
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer
 from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.partition_ends import PartitionEnds
 
 log = structlog.get_logger("dispatch")
 
@@ -39,6 +40,7 @@ CONFIRM_EVERY_US = 2_000_000
 MARGIN_US = 3_000_000
 POLL_MS = 100
 RETAKE_US = 1_000_000
+_END_S = 30.0
 
 
 class Taker(Protocol):
@@ -97,6 +99,8 @@ class TasksTail:
         self._tenures: dict[int, Tenure] = {}
         self._told: dict[int, int] = {}  # partition → how far the engine knows us to have read
         self._requests: SimpleQueue[Confirm] = SimpleQueue()
+        self._endless: list[Confirm] = []  # asked for, of partitions that did not say where they end
+        self._ends = PartitionEnds(clock)
         self._dropped: SimpleQueue[Tenure] = SimpleQueue()
         self._retakes: dict[int, int] = {}  # partition → boot clock
         self._stopping = threading.Event()
@@ -111,7 +115,7 @@ class TasksTail:
         """Leaves the group, if it has joined; partitions are drained first."""
         self._stopping.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=60)
+            self._thread.join(timeout=longest_drain_s(self._settings) + _END_S)
 
     def confirm(self, asked: Confirm) -> None:
         """Asks for a confirmation of membership and the end of the partition; the engine gets `confirmed`."""
@@ -238,19 +242,25 @@ class TasksTail:
         self.confirmed_us = sent
         failpoint.reach("dispatch.membership.confirmed")
         owned = {place.partition: place for place in places}
-        ours = [request for request in asked if request.tenure.partition in owned]
-        if ours:
-            ends = self._consumer.end_offsets([owned[request.tenure.partition] for request in ours])
-            for request in ours:
-                end = ends[owned[request.tenure.partition]]
+        self._tell_ends(owned, [request for request in [*self._endless, *asked] if request.tenure.partition in owned])
+
+    def _tell_ends(self, owned: Mapping[int, TopicPartition], asked: list[Confirm]) -> None:
+        """Answers requests whose partitions say where they end; the others wait for the next confirmation."""
+        ends = self._ends.of(self._consumer, {owned[request.tenure.partition] for request in asked})
+        self._endless = []
+        for request in asked:
+            end = ends.get(owned[request.tenure.partition])
+            if end is None:
+                self._endless.append(request)
+            else:
                 self._mailbox.post(partial(self._engine.confirmed, request.tenure, request.fence, end))
 
     def _take_or_leave(self, numbers: list[int]) -> None:
-        known = [number for number in numbers if number < self._settings.partitions]
+        known = [number for number in numbers if number < self._rules.partitions]
         if added := [number for number in numbers if number not in known]:
             log.error(
                 "the topic has more partitions than the deployment, and nothing that stands there is run",
-                topic=self._topic, added=added, partitions=self._settings.partitions,
+                topic=self._topic, added=added, partitions=self._rules.partitions,
             )  # fmt: skip
             self._consumer.seek_to_end(*(TopicPartition(self._topic, number) for number in added))
         if known:
@@ -297,10 +307,15 @@ class TasksTail:
             self._retakes.pop(number, None)
 
 
+def longest_drain_s(settings: Settings) -> float:
+    """How long partitions that are taken back may take to be let go of."""
+    return 2 * settings.dispatch.drain.total_seconds() + 5
+
+
 def max_poll_us(settings: Settings) -> int:
     """How long the group waits for a member in a rebalance: far longer than the slowest drain takes."""
     dispatch = settings.dispatch
-    slowest_s = 2 * dispatch.drain.total_seconds() + dispatch.session_timeout.total_seconds() + 5
+    slowest_s = longest_drain_s(settings) + dispatch.session_timeout.total_seconds()
     return int(max(120, 4 * slowest_s) * 1e6)
 
 

@@ -12,6 +12,8 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
 from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.errors import ConfigError, SchedulerError
+from scylla_spark.io.delta.passing_errors import is_passing
+from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan.metrics import PlanMetrics
@@ -86,11 +88,13 @@ class PlanService:
                     raise
                 except ClockIsWrong as error:
                     self._wait_for_clock(error)
-                except (SchedulerError, KafkaError) as error:
-                    log.warning("planning begins again", why=str(error))
-                    self._stop.wait(_AGAIN_S)
                 except StateInDoubt as doubt:
                     self._begin_again(doubt)
+                except Exception as error:
+                    if not (isinstance(error, SchedulerError | KafkaError) or is_passing(error)):
+                        raise
+                    log.warning("planning begins again", why=str(error))
+                    self._stop.wait(_AGAIN_S)
         except BaseException as error:
             self._failure = error
             log.exception("the planner ended")
@@ -115,7 +119,13 @@ class PlanService:
         self._stop.wait(wait_s)
 
     def _hold(self) -> None:
-        """Waits for the right to plan, and plans until it is lost."""
+        """Waits for the right to plan, and plans until it is lost.
+
+        Raises:
+            NotFoundError: there are no tables yet.
+            ConfigError: the settings say another partition count than the tables: the log would be looked for among those of tasks.
+        """
+        TableReader(self._settings.tables_path).agreed_rules(self._settings.partitions)
         holder = SoleHolder(self._settings, "plan", self._settings.topics.schedules)
         try:
             while not holder.held(_POLL_S):

@@ -72,9 +72,7 @@ class PlanMirror:
             if first <= self._reader.position <= end:
                 self._reader.until(end)
                 return self._reader.state
-        partitions = self._connection.rules.partitions
-        settings = self._connection.located.model_copy(update={"partitions": partitions})
-        reader = PlanLogReader(settings, self._consumer)
+        reader = PlanLogReader(self._connection.of_deployment, self._consumer)
         reader.begin()
         self._reader = reader
         return reader.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -55,6 +56,6 @@ def broker(tmp_path_factory):
 @pytest.fixture
 def settings(broker, tmp_path, request):
     """Settings of an ingest on that broker, with topics and tables of its own."""
-    name = request.node.name.replace("test_", "")[:80]
+    name = re.sub(r"[^\w.-]", "-", request.node.name.replace("test_", ""))[-80:]
     options = {"topics": {"tasks": f"t-{name}", "outcomes": f"o-{name}"}, "ingest": {"trigger": "100ms"}}
     return with_broker(Settings(data_dir=tmp_path, partitions=PARTITIONS, **options), broker)

@@ -26,7 +26,7 @@ def _end_of_poll(process: Process, begin: int, end: int) -> int:
 def _perhaps_without_leader(process: Process) -> None:
     """Now and then a partition does not say where it ends."""
     world = process.world
-    if not world.calm and not world.profile.faultless and world.rng.random() < 0.05:
+    if world.leaders is not None and not world.calm and world.leaders.random() < 0.1:
         raise KafkaTimeoutError("modelled")
 
 

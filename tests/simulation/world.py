@@ -91,6 +91,8 @@ class World:
     def __init__(self, seed: int, profile: Profile) -> None:
         self.rng = random.Random(seed)
         self._random = self.rng.random
+        # in some worlds leaders are away now and then; by chance of its own, so that all other worlds stay as they were
+        self.leaders = random.Random(-seed) if seed % 7 in (3, 5) and not profile.faultless else None
         self.profile = profile
         trouble = profile.trouble
         held_kb = self.rng.choice(trouble.memory_kb)

@@ -30,12 +30,18 @@ class FailedSends:
 
     def __init__(self, boot_us: Callable[[], int]) -> None:
         self._boot_us = boot_us
-        self._rows: dict[Tenure, int] = {}  # failures since the last send that was acknowledged
+        self._rows: dict[Tenure, int] = {}  # failures in a row, since the last send that was acknowledged
         self._later: list[tuple[int, int, Message]] = []  # (when, number, what): a heap
         self._numbers = count()
 
     def failed(self, tenure: Tenure, error: BaseException, tell: Message) -> None:
-        """A send failed: keeps for a while what tells the engine. The first of several failures in a row is logged."""
+        """A send failed; the first of several failures in a row is logged.
+
+        Args:
+            tenure: whose send it was.
+            error: why.
+            tell: tells the engine; it is kept for a while.
+        """
         before = self._rows.get(tenure, 0)
         if not before:
             log.warning("send failed, tried again until it succeeds", partition=tenure.partition, error=repr(error))

@@ -176,9 +176,7 @@ class Dispatcher:
         self.executors[UNSANDBOXED] = unsandboxed()
         self.executors[UNSANDBOXED].start(self.finished)
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
-        topics = self.settings.topics
         sender = producer(self.settings, linger_ms=0)
-        never_waiting(sender, (topics.outcomes, topics.tasks, topics.schedules))
         self._together = together(sender)
         self.use(sender, tasks, self._outcomes)
         self._queues_known = False
@@ -188,7 +186,9 @@ class Dispatcher:
         self._thread.start()
         self._follower.start()
         self._outcomes.start()
-        tasks.start()
+        topics = self.settings.topics
+        never_waiting(sender, (topics.outcomes, topics.tasks, topics.schedules))
+        tasks.start()  # from now on there may be something to send
 
     def _leased_lines(self, name: AttemptName, told: LeasedRows) -> None:
         """Leased attempts have written something; without a keeper it is thrown away."""

@@ -181,9 +181,7 @@ class Desk:
     def _make_way(self) -> None:
         """Of the address that has the most strangers the oldest one goes: who knows the secret proves it at once, or from elsewhere."""
         crowd = Counter(self._strangers.values())
-        oldest = max(
-            self._strangers, key=lambda peer: crowd[self._strangers[peer]]
-        )  # the first of those that are as many
+        oldest = max(self._strangers, key=lambda peer: crowd[self._strangers[peer]])
         del self._strangers[oldest]
         oldest.writer.transport.abort()
 

@@ -10,7 +10,7 @@ from tests.simulation.run import redefined, seeds_needed, violations
 SEEDS = int(os.environ.get("SEEDS", "700"))
 FIRST = int(os.environ.get("FIRST", "0"))
 SEEN_LATE = {"believes_late_fences", "chokes_while_taking", "old_answers_count", "unloads_what_is_read"}
-"""Rules of which it takes more seeds to see that they are broken than a test has time for; tests of units show them."""
+"""Rules of which it takes more seeds to see that they are broken than a test has time for."""
 
 LIKELY = {
     "acts_on_sends": 830, "answers_one": 6, "answers_outlive_tenures": 18, "drops_its_own_fence": 26,

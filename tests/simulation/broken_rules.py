@@ -16,6 +16,7 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fence
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
@@ -265,6 +266,12 @@ def _fence_once(_process: Process, method: Callable[..., Any], partition: Partit
     partition.tried.clear()
 
 
+def _know_one_fence(
+    _process: Process, method: Callable[..., Any], partition: Partition, fence: Fence, now: int
+) -> None:
+    method(partition, fence if fence == partition.mine else Fence(fence.epoch, "of somebody else"), now)
+
+
 def _answer_last(
     _process: Process, method: Callable[..., Any], partition: Any, key: Any, requests: Any, now: int
 ) -> None:
@@ -369,7 +376,7 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
     "chokes_while_taking": _wrap("relieve", _choke, "_unloading"),
     "never_lets_go": _hoard,
     "reads_too_early": _hasty,
-    "drops_its_own_fence": _wrap("_fence", _fence_once, "_ownership"),
+    "drops_its_own_fence": _wrap("fence_read", _know_one_fence, "_ownership"),
     "sends_before_the_moment": _before_the_moment,
     "forgets_the_moment": _new_moments,
     "ends_before_follow_ups": _unacknowledged,

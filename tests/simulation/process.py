@@ -179,7 +179,7 @@ class Process:
         else:
             self._step()
             self._stepped_skew = self.skew
-            self._wakes_at = 0 if self.mailbox._messages else self.engine.next_wake()
+            self._wakes_at = 0 if self.mailbox._messages else self.dispatcher.next_wake()
             self._may_rest = now < self._wakes_at and _rests(self.engine)
 
     @property

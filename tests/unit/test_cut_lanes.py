@@ -67,3 +67,14 @@ def test_a_lane_that_is_being_read_is_not_let_go_of_since_the_answer_is_too_old_
     (again,) = [item for item in world.engine.take_actions() if isinstance(item, Reload)]
     assert (lane.frontier < early, again.covering) == (True, 1)
     assert [i.key for i in world.at(100)] == [], "the earlier one is read first"
+
+
+def test_a_lane_that_is_being_read_is_not_let_go_of():
+    partition = Harness().partition
+    lane = partition.lane("a")
+    lane.reloading = True
+    assert not partition.unload(lane)
+    assert partition.lanes["a"] is lane
+    lane.reloading = False
+    assert partition.unload(lane)
+    assert partition.is_left("a")

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import sys
 import time
 
 import pytest
+import structlog
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
@@ -24,6 +26,7 @@ class Engine:
     """Notes what it is asked; a call is answered by hand."""
 
     def __init__(self):
+        self.asked = []  # beside calls
         self.calls, self.gone, self.hurried, self.cut = [], [], [], 0
         self.heard = []  # (number of a question, how many calls there were)
 
@@ -34,6 +37,7 @@ class Engine:
         self.gone += numbers
 
     def hurry(self, numbers, now):
+        self.asked.append(numbers)
         self.hurried += numbers
 
     def listened(self, number):
@@ -43,12 +47,19 @@ class Engine:
         self.cut += 1
 
     def lease_output(self, token, link, now):
+        self.asked.append(token)
         return {"key": [NOW, "a", "u"], "attempt": 2, "epoch": 7, "sizes": {}} if token == "held" else "lease_lost"
 
     def scarcity(self, queue, now):
+        self.asked.append(queue)
         return Scarcity(queue, 3, NOW - 5_000_000, "is paused")
 
+    def leave(self, worker, session, now):
+        self.asked.append((worker, session))
+        return 0
+
     def order(self, worker, order):
+        self.asked.append(worker)
         return (worker, order) == ("w", "stop")
 
     sessions = ()
@@ -167,6 +178,17 @@ def test_whatever_a_stranger_says_ends_its_own_connection_only(desk, tmp_path, s
         b'["call",{"number":1}]\n',
         b'["leave",1]\n',
         b'["lines",1,"t",5]\n',
+        b'["leave",1,["w"],"s"]\n',
+        b'["leave",1,"w",{"s":1}]\n',
+        b'["order",1,["w"],"stop"]\n',
+        b'["queue",1,{"q":1}]\n',
+        b'["queue",[1],"q"]\n',
+        b'["hurry",[[1]]]\n',
+        b'["hurry",1]\n',
+        b'["pong",[1]]\n',
+        b'["workers"]\n',
+        b'["output",1,["t"],null]\n',
+        b'["unheard of"]\n',
     ],
 )
 def test_nonsense_of_one_that_knows_the_secret_ends_its_connection_and_hangs_up_its_calls(desk, tmp_path, said):
@@ -181,6 +203,7 @@ def test_nonsense_of_one_that_knows_the_secret_ends_its_connection_and_hangs_up_
         assert reader.readline() == b""
     asyncio.run(until(lambda: desk._engine.gone))
     assert len(desk._engine.gone) == 1
+    assert desk._engine.asked == [], "the engine never sees it"
     assert len(said) < MAX_LINE_BYTES
 
 
@@ -203,10 +226,74 @@ def test_a_stranger_may_say_little_and_few_may_listen(desk, monkeypatch):
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1000) == b""
     monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 2)
-    with contextlib.ExitStack() as all_of_them:
-        waiting = [all_of_them.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(2)]
-        assert all(b"hello" in one.recv(1000) for one in waiting)
-        assert all_of_them.enter_context(socket.create_connection((host, int(port)), 10)).recv(1000) == b""
+    with silent(desk, 3) as (first, *others):
+        assert is_over(first)
+        assert not any(map(is_over, others))
+
+
+@contextlib.contextmanager
+def silent(desk, many, source="127.0.0.1"):
+    """Connections that were greeted, one after the other, and say nothing."""
+    host, port = desk.address.split(":")
+    with contextlib.ExitStack() as open_ones:
+        made = []
+        for _ in range(many):
+            one = socket.create_connection((host, int(port)), 10, source_address=(source, 0))
+            made.append(open_ones.enter_context(one))
+            assert b"hello" in one.recv(1000)
+        yield made
+
+
+def is_over(connection):
+    """Whether the other end has hung up."""
+    connection.settimeout(0.3)
+    try:
+        return connection.recv(1000) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_however_many_strangers_are_silent_who_knows_the_secret_comes_in(desk, tmp_path, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 8)
+
+    async def comes_in():
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        assert await asyncio.wait_for(connection.ask("order", "w", "stop"), 10)
+        connection.close()
+
+    with silent(desk, 20) as strangers:
+        for _ in range(4):
+            asyncio.run(comes_in())
+        assert len(desk._strangers) == 8 - 1, "each takes a place for a moment"
+        assert sum(map(is_over, strangers)) == 13
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is all of 127/8 this machine")
+def test_a_crowd_of_one_address_makes_way_for_itself_only(desk, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 4)
+    with silent(desk, 2, "127.0.0.2") as few, silent(desk, 12, "127.0.0.3") as crowd:
+        assert not any(map(is_over, few))
+        assert list(map(is_over, crowd)) == [True] * 10 + [False] * 2
+
+
+def test_of_strangers_the_log_tells_once_in_a_while(desk, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 1)
+    with structlog.testing.capture_logs() as logged, silent(desk, 10):
+        asyncio.run(until(lambda: len(desk._strangers) == 1 and logged))
+    assert len(logged) == 1
+
+
+def test_who_is_not_let_in_hears_why_that_may_be(desk, tmp_path, monkeypatch):
+    async def comes_in(secret):
+        with pytest.raises(UnreachableError) as raised:
+            await DeskConnection.open(desk.address, secret)
+        return str(raised.value)
+
+    assert "the secrets differ" in asyncio.run(comes_in("guessed"))
+    monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_CONNECTIONS", 0)
+    assert "too many are connected" in asyncio.run(comes_in(secret_of(tmp_path)))
 
 
 def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_for_it_goes_back(desk, tmp_path):

@@ -61,3 +61,14 @@ def test_a_question_is_answered_before_all_that_was_posted_unless_it_must_come_a
     for thread in asking:
         thread.join(5)
     assert said == ["first", *range(100), "after"]
+
+
+def test_however_many_ask_what_was_posted_goes_on():
+    mailbox = Mailbox()
+    mailbox._urgent.extend(["asked"] * 100)
+    for _ in range(20):
+        mailbox.post("posted")
+    assert mailbox.drain(32) == ["asked"] * 16 + ["posted"] * 16
+    assert mailbox.drain(32) == ["asked"] * 28 + ["posted"] * 4
+    assert mailbox.drain(1) == ["asked"]
+    assert mailbox._ready.is_set()

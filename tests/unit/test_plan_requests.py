@@ -1,10 +1,24 @@
 """What the planner would refuse for its form is refused before it is sent: what is acknowledged is counted."""
 
-import pytest
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import pytest
+from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
+
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import checked_command
 from scylla_spark.core.plan.commands.plan_command import MAX_RECORD_BYTES, PlanCommand, read_command
-from scylla_spark.errors import ArgumentError
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_log import Group
+from scylla_spark.core.records.fact import Fence, encode_fence
+from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.io.kafka import plan_requests
+from scylla_spark.io.kafka.plan_requests import PlanRequests
 
 CYCLE: list[object] = []
 CYCLE.append(CYCLE)
@@ -37,3 +51,155 @@ def test_a_command_that_would_be_refused_is_not_sent(kind, fields, says):
 def test_a_command_that_would_be_obeyed_is_what_the_planner_reads():
     read = read_command(checked_command("event", id="1", name="stock", fields={"n": 1.5}, note=None))
     assert read == PlanCommand("event", "1", "", {"version": 1, "name": "stock", "fields": {"n": 1.5}})
+
+
+PLACE = TopicPartition("outcomes", 4)
+FENCE = Fence(1, "n")
+
+
+class Kafka:
+    """The planner's log, its clients, and a planner that answers what `answers` lets it."""
+
+    def __init__(self):
+        self.log = [encode_fence(FENCE, "", 0)]
+        self.answers = lambda name: True
+        self.asked, self.polls, self.consumers = [], 0, []
+        self.lock = threading.Lock()
+
+    def consumer(self, *_, **__):
+        self.consumers.append(Reader(self))
+        return self.consumers[-1]
+
+    def producer(self, *_, **__):
+        return self
+
+    def close(self):
+        """Nothing to do."""
+
+    def send(self, topic, value, partition):
+        with self.lock:
+            name = json.loads(value)["id"]
+            self.asked.append(name)
+            if self.answers(name):
+                self.answer(name)
+        return SimpleNamespace(get=lambda timeout: None)
+
+    def answer(self, name):
+        change = ["answer", name, "", "", "", {"name": name}]
+        self.log.append(plan_log.encode(Group(FENCE, len(self.log), 0, changes=[["event"], change])))
+
+
+class Reader:
+    """A consumer, which two threads must never use at once."""
+
+    def __init__(self, kafka):
+        self.kafka, self.at, self.used, self.closed = kafka, 0, threading.Lock(), False
+
+    def beginning_offsets(self, places):
+        return dict.fromkeys(places, 0)
+
+    def end_offsets(self, places):
+        return dict.fromkeys(places, len(self.kafka.log))
+
+    def assign(self, _places):
+        """Nothing to do."""
+
+    def seek(self, _place, offset):
+        self.at = offset
+
+    def position(self, _place):
+        return self.at
+
+    def close(self):
+        self.closed = True
+
+    def poll(self, timeout_ms):
+        assert self.used.acquire(blocking=False), "two threads poll at once"
+        try:
+            if self.at >= len(self.kafka.log):
+                time.sleep(min(timeout_ms, 20) / 1000)
+            values = self.kafka.log[self.at :]
+            found = [SimpleNamespace(offset=at, value=value, timestamp=0) for at, value in enumerate(values, self.at)]
+            self.at += len(found)
+            return {PLACE: found} if found else {}
+        finally:
+            self.used.release()
+
+
+@pytest.fixture
+def kafka(monkeypatch):
+    made = Kafka()
+    monkeypatch.setattr(plan_requests, "consumer", made.consumer)
+    monkeypatch.setattr(plan_requests, "producer", made.producer)
+    return made
+
+
+@pytest.fixture
+def planner(kafka):
+    return PlanRequests(Settings(_env_file=None, partitions=4))
+
+
+def pause(planner, timeout_s=10.0):
+    return planner.ask("pause", timeout_s=timeout_s, names=["x"], author="")
+
+
+def at_once(*calls):
+    """What each call returns or raises, and how long it took, in seconds; all begin together."""
+
+    def timed(call):
+        begun = time.monotonic()
+        try:
+            return call(), time.monotonic() - begun
+        except UnreachableError as error:
+            return error, time.monotonic() - begun
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(timed, calls))
+
+
+def test_each_of_many_who_ask_at_once_gets_his_own_answer(kafka, planner):
+    found = at_once(*[lambda: pause(planner)] * 20)
+    assert sorted(answer.done["name"] for answer, _ in found) == sorted(kafka.asked)
+    assert len({answer.offset for answer, _ in found}) == 20
+    assert len(kafka.consumers) == 1, "one reads for all"
+    assert planner._answers._wanted == {}
+    planner.close()
+    assert kafka.consumers[0].closed
+
+
+def test_no_limit_counts_the_wait_for_others_and_whoever_only_reads_or_tells_goes_on(kafka, planner):
+    kafka.answers = lambda name: False
+    *asked, reading, telling = at_once(
+        *[lambda: pause(planner, 0.6)] * 6,
+        lambda: [time.sleep(0.1), planner.groups(None)],
+        lambda: [time.sleep(0.1), planner.tell("event", id="e", name="stock", fields={})],
+    )
+    assert all(
+        isinstance(said, UnreachableError) and "No planner answered within 0.6 s" in str(said) for said, _ in asked
+    )
+    assert all(0.5 < took < 1.0 for _, took in asked)
+    assert max(reading[1], telling[1]) < 0.5
+
+
+def test_who_asks_later_is_answered_while_others_still_wait(kafka, planner):
+    kafka.answers = lambda name: len(kafka.asked) > 1
+    (silent, _), (answer, took) = at_once(
+        lambda: pause(planner, 1.0), lambda: (time.sleep(0.3), pause(planner, 5.0))[1]
+    )
+    assert isinstance(silent, UnreachableError)
+    assert (answer.done, took < 0.9) == ({"name": kafka.asked[1]}, True)
+
+
+def test_who_waits_when_the_connections_are_closed_hears_of_it(kafka, planner):
+    kafka.answers = lambda name: False
+    (said, took), _ = at_once(lambda: pause(planner, 20.0), lambda: [time.sleep(0.3), planner.close()])
+    assert isinstance(said, UnreachableError)
+    assert took < 5
+
+
+def test_a_broker_that_fails_is_told_of_and_the_next_question_begins_anew(kafka, planner, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(Reader, "end_offsets", lambda *_: (_ for _ in ()).throw(KafkaTimeoutError("gone")))
+        with pytest.raises(UnreachableError, match="gone"):
+            pause(planner)
+    assert pause(planner).done == {"name": kafka.asked[-1]}

@@ -13,7 +13,7 @@ from scylla_spark.core.attempt_note import (
     how_far,
 )
 from scylla_spark.core.lease_messages import Call, Sign
-from scylla_spark.core.records.desk_messages import CALL, line, read_call, read_line
+from scylla_spark.core.records.desk_messages import CALL, line, read_request
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.core.task import FAILED, Outcome
 from scylla_spark.errors import ArgumentError
@@ -74,7 +74,7 @@ def told_over_http(said, _monkeypatch):
     told = Told()
     Lease(lease_view(1), told).progress(0.1, said)
     body = SyncBody(seq=1, session="s", progress=[SignBody(lease="0.a", **told.fields)])
-    (sign,) = read_call(read_line(line(CALL, body.call("w")))[1]).signs
+    (sign,) = read_request(line(CALL, body.call("w")))[1][0].signs
     return WorkNote(progress_note=sign.progress_note)
 
 
@@ -182,7 +182,7 @@ def test_what_a_worker_says_in_words_over_http_goes_to_a_dispatcher_as_it_was_sa
     )
     first, second = body.call("w").signs
     assert (first.progress_note, second.progress_note) == ("a\n b" * 200, None)
-    read = read_call(read_line(line(CALL, body.call("w")))[1])
+    (read,) = read_request(line(CALL, body.call("w")))[1]
     assert [sign.progress_note for sign in read.signs] == [first.progress_note, None]
 
 

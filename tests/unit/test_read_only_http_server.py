@@ -311,6 +311,7 @@ def test_a_time_that_no_task_can_have_is_a_wrong_question(state, moment):
 def test_an_engine_that_is_busy_is_503(state, path):
     assert ask(state.port, path)[0] == 200
     state.mailbox.answers = False
+    time.sleep(0.3)  # so long is shown what was seen before
     try:
         assert ask(state.port, path)[0] == 503
     finally:

@@ -13,7 +13,7 @@ from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.records.fact import NO_FENCE, Fence, encode_fence, encode_resign
+from scylla_spark.core.records.fact import Fence, encode_fence, encode_resign
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Tenure
 
@@ -163,25 +163,23 @@ class Ownership:
         partition.cautious = False
 
     def _fence(self, partition: Partition, now: int) -> None:
-        before = partition.mine or NO_FENCE
-        partition.tried.add(before)
+        before = partition.mine or Fence(0, f"{self._state.rng.getrandbits(64):016x}")
         partition.state = FENCING
         partition.tasks_end = None
         # so that it holds, whether the one before lands or not
         epoch = max(partition.log.fence.epoch, before.epoch) + 1
-        partition.mine = Fence(epoch, f"{self._state.rng.getrandbits(64):016x}")
+        partition.mine = Fence(epoch, before.nonce)  # one nonce for a tenure, by which it knows all its fences
         record = encode_fence(partition.mine, self.address, now)
         self._state.ask(action.SendFence(partition.tenure, partition.mine, record))
 
     def fence_read(self, partition: Partition, fence: Fence, now: int) -> None:
         """A fence holds: our newest, an earlier one of ours whose send was taken for failed, or that of another owner."""
         if fence == partition.mine:
-            partition.tried.clear()
             partition.state = DRAINING if partition.drain_by_us else LOADING
             partition.tasks_end = None
             partition.outbox.again()
             self._state.ask(action.Confirm(partition.tenure, fence))
-        elif partition.mine is not None and fence not in partition.tried:
+        elif partition.mine is not None and not _supersedes(partition.mine, fence):
             self._state.counts["fenced_off"] += 1
             self.drop(partition.number)
 
@@ -222,3 +220,8 @@ class Ownership:
             self.drop(partition.number)
         elif now >= partition.drain_by_us:
             self._runs.kill(partition)
+
+
+def _supersedes(mine: Fence, earlier: Fence) -> bool:
+    """Whether that fence is an earlier one of the tenure whose newest is `mine`."""
+    return earlier.nonce == mine.nonce and earlier.epoch < mine.epoch

@@ -134,7 +134,6 @@ class Partition:
         # lanes of which the tables hold tasks, or will, but none is loaded: fingerprint → newest offset of `tasks` let go of
         self.unloaded: dict[int, int] = {}
         self.mine: Fence | None = None
-        self.tried: set[Fence] = set()  # our own earlier fences, which the newest supersedes
         self.cautious = True  # until the log is read, which tells whether the owner before was cut off
         self.ours_from_us = now + CLOCK_MARGIN_US  # no earlier owner can have begun what is due at or after this
         # fingerprints of lanes of which a start was announced; kept here and not in lanes, which come and go

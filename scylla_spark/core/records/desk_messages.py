@@ -34,7 +34,18 @@ TOLD: Final = "told"
 PING: Final = "ping"  # say `PONG` with the same number when all calls that have come by now were handed on
 PONG: Final = "pong"
 
-_read_call = TypeAdapter(Call).validate_python
+_REQUESTS: Final[dict[str, TypeAdapter[Any]]] = {
+    CALL: TypeAdapter(tuple[Call]),
+    HURRY: TypeAdapter(tuple[list[int]]),
+    LEAVE: TypeAdapter(tuple[int, str, str]),
+    ORDER: TypeAdapter(tuple[int, str, str]),
+    WORKERS: TypeAdapter(tuple[int]),
+    QUEUE: TypeAdapter(tuple[int, str]),
+    OUTPUT: TypeAdapter(tuple[int, str, list[Any] | None]),
+    LINES: TypeAdapter(tuple[int, str, list[Any]]),
+    PONG: TypeAdapter(tuple[int]),
+}
+"""What the API says to a desk: kind → types of its values."""
 _read_answer = TypeAdapter(Answer).validate_python
 
 
@@ -55,13 +66,18 @@ def read_line(text: bytes) -> list[Any]:
     return found
 
 
-def read_call(value: Any) -> Call:
-    """A call as it travels; its `until_us` is how long it may wait, in microseconds.
+def read_request(text: bytes) -> tuple[str, tuple[Any, ...]]:
+    """What the API says to a desk: its kind, and its values, of the types that they should be.
+
+    The `until_us` of a call is how long it may wait, in microseconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is nothing that the API says.
     """
-    return _read_call(value)
+    kind, *values = read_line(text)
+    if kind not in _REQUESTS:
+        raise ValueError(f"a desk is never told {kind[:40]!r}")
+    return kind, _REQUESTS[kind].validate_python(values)
 
 
 def read_answer(value: Any) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 from kafka.errors import KafkaError
@@ -16,10 +16,9 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import FenceLog
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import UnreachableError
+from scylla_spark.io.kafka.plan_answers import PlanAnswers, Told
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import consumer, producer
-
-_POLL_MS: Final = 100
 
 
 class PlanRequests:
@@ -31,13 +30,16 @@ class PlanRequests:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()
-        self._producer: Any = None
+        self._answers = PlanAnswers(settings, self._connect)
+        self._reading = threading.Lock()  # held while the whole log, or much of it, is read
         self._consumer: Any = None
+        self._sending = threading.Lock()  # held while the producer is made or closed
+        self._producer: Any = None
 
     def close(self) -> None:
         """Closes the connections."""
-        with self._lock:
+        self._answers.close()
+        with self._reading, self._sending:
             for client in (self._producer, self._consumer):
                 if client is not None:
                     client.close()
@@ -50,9 +52,7 @@ class PlanRequests:
             ArgumentError: the planner would refuse it; nothing was sent.
             UnreachableError: it was not acknowledged; it may be obeyed all the same.
         """
-        value = checked_command(kind, **fields)
-        with self._lock:
-            self._send(value)
+        self._send(checked_command(kind, **fields))
 
     def ask(self, kind: str, *, timeout_s: float = 30.0, **fields: Any) -> Answer:
         """Sends a command, and waits until the planner has obeyed or refused it.
@@ -62,23 +62,19 @@ class PlanRequests:
             WaitTimeoutError: it is done, but what was launched ahead of its time is not known to be taken back.
             UnreachableError: nobody answered in time; it stands in the topic, and is obeyed when a planner runs.
         """
+        deadline_us = boot_us() + round(timeout_s * 1e6)
         name = uuid4().hex
-        value = checked_command(kind, id=name, **fields)
-        with self._lock:
-            reader = self._reader()
-            reader.tail()
-            self._send(value)
-            found = self._await(reader, name, boot_us() + round(timeout_s * 1e6))
+        found = self._asked(name, checked_command(kind, id=name, **fields), deadline_us)
         if found is None:
             raise UnreachableError(
                 f"No planner answered within {timeout_s:g} s.",
                 hint="What was asked is kept, and done when a planner runs: `scylla-spark up`, or `run plan`.",
             )
-        (_, _, code, message, hint, done), offset = found
+        _, _, code, message, hint, done = found.change
         error = refusal(code, message, hint)
         if error is not None:
             raise error
-        return Answer(done, offset)
+        return Answer(done, found.offset)
 
     def state(self) -> PlanState:
         """All that the planner knows, as its log says by now.
@@ -86,7 +82,7 @@ class PlanRequests:
         Raises:
             UnreachableError: the broker does not answer.
         """
-        with self._lock:
+        with self._reading:
             reader = self._reader()
             try:
                 reader.begin()
@@ -103,7 +99,7 @@ class PlanRequests:
         Raises:
             UnreachableError: the broker does not answer.
         """
-        with self._lock:
+        with self._reading:
             try:
                 reader = self._reader()
                 first, end = reader.range()
@@ -114,33 +110,39 @@ class PlanRequests:
             except KafkaError as error:
                 raise self._unreachable(error) from error
 
-    # -- below: the lock is held ----------------------------------------------------------------------------------------
+    def _asked(self, name: str, value: bytes, deadline_us: int) -> Told | None:
+        """Sends a command, and waits for its answer; others ask, tell and read meanwhile."""
+        try:
+            if not self._answers.expect(name, deadline_us):
+                raise self._unreachable(TimeoutError("in time; nothing was sent"))
+            try:
+                self._send(value)
+                return self._answers.wait(name, deadline_us)
+            finally:
+                self._answers.forget(name)
+        except KafkaError as error:
+            raise self._unreachable(error) from error
+
+    def _connect(self) -> Any:
+        return consumer(self._settings, bootstrap_timeout_ms=10_000)
 
     def _reader(self) -> PlanLogReader:
+        """To read the log with; `_reading` is held."""
         if self._consumer is None:
-            self._consumer = consumer(self._settings, bootstrap_timeout_ms=10_000)
+            self._consumer = self._connect()
         return PlanLogReader(self._settings, self._consumer)
+
+    def _sender(self) -> Any:
+        with self._sending:
+            if self._producer is None:
+                self._producer = producer(self._settings, bootstrap_timeout_ms=10_000)
+            return self._producer
 
     def _send(self, value: bytes) -> None:
         try:
-            if self._producer is None:
-                self._producer = producer(self._settings, bootstrap_timeout_ms=10_000)
-            self._producer.send(self._settings.topics.schedules, value, partition=0).get(timeout=30)
+            self._sender().send(self._settings.topics.schedules, value, partition=0).get(timeout=30)
         except (KafkaError, AssertionError) as error:
             raise self._unreachable(error) from error
-
-    def _await(self, reader: PlanLogReader, name: str, deadline: int) -> tuple[Any, int] | None:
-        while boot_us() < deadline:
-            try:
-                records = self._consumer.poll(timeout_ms=_POLL_MS).get(reader.place, ())
-            except KafkaError as error:
-                raise self._unreachable(error) from error
-            for record in records:
-                read = reader.admit(record)
-                for change in read.group.changes if read is not None and read.group is not None else ():
-                    if change[0] == "answer" and change[1] == name:
-                        return change, record.offset
-        return None
 
     def _unreachable(self, error: BaseException) -> UnreachableError:
         return UnreachableError(

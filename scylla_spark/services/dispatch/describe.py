@@ -21,12 +21,12 @@ from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.describe_reading import describe_unheld, why_unscanned
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
+from scylla_spark.services.dispatch.looks import Looks
 from scylla_spark.services.dispatch.metrics import STALE_US
 from scylla_spark.services.dispatch.task_start_conditions import conditions
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 
-_PATIENCE_S = 5.0
 _SHOWN = 50
 _MOST_DUE = 50_000  # lanes that a look goes through: the engine waits for it
 _DUE = {
@@ -47,13 +47,14 @@ class Description:
     def __init__(self, dispatcher: Dispatcher, server: MetricsServer) -> None:
         self._dispatcher = dispatcher
         self._since_us = now_us()
-        dispatcher.measures.registry.register(_EngineCollector(dispatcher))
+        self._looks = Looks(dispatcher.mailbox)
+        dispatcher.measures.registry.register(_EngineCollector(dispatcher, self._looks))
         server.show(dispatcher.measures.registry, self._routes())
 
     def _routes(self) -> dict[str, Route]:
         return {
-            "/status": Route(lambda _query: self._ask(self._status)),
-            "/handlers": Route(lambda _query: self._ask(self._handlers)),
+            "/status": Route(lambda _query: self._ask(self._status, "status")),
+            "/handlers": Route(lambda _query: self._ask(self._handlers, "handlers")),
             "/lane": Route(self._lane, ("ordering_id",)),
             "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
             "/attempt": Route(self._attempt, ("scheduled_time", "ordering_id", "uniqueness_key")),
@@ -76,9 +77,9 @@ class Description:
         key = _key(query)
         return self._ask(lambda engine, now: describe_attempt(engine, now, key, self._dispatcher.begun()))
 
-    def _ask(self, question: Callable[[Engine, int], dict[str, Any]]) -> Reply:
+    def _ask(self, question: Callable[[Engine, int], dict[str, Any]], name: str = "") -> Reply:
         engine = self._dispatcher.engine
-        value = self._dispatcher.mailbox.ask(lambda now: question(engine, now), timeout_s=_PATIENCE_S)
+        value = self._looks.look(lambda now: question(engine, now), name)
         return Reply(JSON, json.dumps(value, indent=1).encode())
 
 
@@ -245,13 +246,14 @@ def _key(query: Mapping[str, str]) -> TaskKey:
 class _EngineCollector:
     """Counts of the engine, read when Prometheus asks."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, looks: Looks) -> None:
         self._dispatcher = dispatcher
+        self._looks = looks
 
     def collect(self) -> Any:
         engine = self._dispatcher.engine
-        status, waits = self._dispatcher.mailbox.ask(
-            lambda now: (describe_status(engine, now), describe_due(engine, now)), timeout_s=_PATIENCE_S
+        status, waits = self._looks.look(
+            lambda now: (describe_status(engine, now), describe_due(engine, now)), "metrics"
         )
         for name, help_text in (
             ("in_flight", "Released and unfinished tasks"),

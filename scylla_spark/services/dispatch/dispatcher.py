@@ -33,6 +33,7 @@ from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset
+from scylla_spark.io.kafka.send_at_once import never_waiting, send_at_once
 from scylla_spark.io.kafka.send_together import together
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
@@ -43,6 +44,7 @@ from scylla_spark.services.dispatch.engine_settings import (
     queue_terms,
     runner_of,
 )
+from scylla_spark.services.dispatch.failed_sends import FailedSends
 from scylla_spark.services.dispatch.follow_ups import FollowUpSender
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from scylla_spark.services.dispatch.joint_acknowledgement import Acknowledgements
@@ -142,6 +144,7 @@ class Dispatcher:
         self._together: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._rules: Rules | None = None  # as the tables say; not before `start`
         self._follow_ups = FollowUpSender(settings.topics, self._known_rules, self._followed_up)
+        self._failed_sends = FailedSends(self._around.boot_us)
         self._fences: dict[Tenure, tuple[Fence, int]] = {}  # the newest of each, and the wall clock when it was sent
         self._left: dict[int, threading.Event] = {}
         self._stopping = threading.Event()
@@ -183,7 +186,9 @@ class Dispatcher:
         self._thread.start()
         self._follower.start()
         self._outcomes.start()
-        tasks.start()
+        topics = self.settings.topics
+        never_waiting(sender, (topics.outcomes, topics.tasks, topics.schedules))
+        tasks.start()  # from now on there may be something to send
 
     def _leased_lines(self, name: AttemptName, told: LeasedRows) -> None:
         """Leased attempts have written something; without a keeper it is thrown away."""
@@ -291,12 +296,16 @@ class Dispatcher:
                 left.set()
 
     def _pause(self) -> float:
-        return min(max((self.engine.next_wake() - self._around.wall_us()) / 1e6, 0.0), _MAX_SLEEP_S)
+        return min(max((self.next_wake() - self._around.wall_us()) / 1e6, 0.0), _MAX_SLEEP_S)
+
+    def next_wake(self) -> int:
+        """When a step is due although no message has come, microseconds since the epoch."""
+        return min(self.engine.next_wake(), self._around.wall_us() + self._failed_sends.wait_us())
 
     def step(self) -> None:
         """Runs some messages, releases what is due, carries out what the engine asks for."""
         now = self._clock()
-        for message in self.mailbox.drain():
+        for message in (*self.mailbox.drain(), *self._failed_sends.due()):
             message(now)
         now = self._clock()
         if self.engine.asks_who_runs(now):
@@ -413,7 +422,7 @@ class Dispatcher:
         self.mailbox.post(lambda now: self.engine.followed_up(number, failure, now))
 
     def _send(self, tenure: Tenure, fence: Fence, records: list[bytes], content: OutcomeRecord | None = None) -> None:
-        """Appends records in order; the engine hears once, when the last is acknowledged or any failed.
+        """Appends records in order; the engine hears once, when the last is acknowledged, or some time after any failed.
 
         With the `content` of the only record it also hears where that stands, which saves the wait until it is read back.
         """
@@ -421,13 +430,15 @@ class Dispatcher:
         offset = -1  # of the record acknowledged last
 
         def hear(error: BaseException | None, now: int) -> None:
-            if error is None and content is not None:
+            if error is not None:
+                self._send_failed(tenure, fence, error)
+                return
+            self._failed_sends.succeeded(tenure)
+            if content is not None:
                 self.engine.landed(tenure, offset, content, now)
-            self.engine.sent(tenure, fence, ok=error is None, now=now)
+            self.engine.sent(tenure, fence, ok=True, now=now)
 
         def told(error: BaseException | None) -> None:
-            if error is not None:
-                log.warning("send failed", partition=tenure.partition, error=repr(error))
             self.measures.persisted(self._around.boot_us() - begun)
             self.mailbox.post(partial(hear, error))
 
@@ -442,12 +453,16 @@ class Dispatcher:
         try:
             failpoint.reach("dispatch.send.begun")
             for record in records:
-                future = self._producer.send(self.settings.topics.outcomes, value=record, partition=tenure.partition)
+                future = send_at_once(self._producer, self.settings.topics.outcomes, record, tenure.partition)
                 future.add_callback(acknowledged)
                 future.add_errback(pending.lost)
             failpoint.reach("dispatch.send.handed_over")
         except Exception as error:
             pending.lost(error)
+
+    def _send_failed(self, tenure: Tenure, fence: Fence, error: BaseException) -> None:
+        if self.engine.held(tenure) is not None:
+            self._failed_sends.failed(tenure, error, lambda now: self.engine.sent(tenure, fence, ok=False, now=now))
 
     # -- called from other threads ------------------------------------------------------------------------------------------
 
@@ -497,6 +512,7 @@ class Dispatcher:
         self._outcomes.remove(tenure)
         self.scanner.remove(tenure)
         self._fences.pop(tenure, None)
+        self._failed_sends.forget(tenure)
         event = self._left.get(tenure.partition)
         if event is not None:
             event.set()

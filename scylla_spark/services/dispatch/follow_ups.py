@@ -18,6 +18,7 @@ from scylla_spark.core.records.command import SENT_WITHIN_US, Rules
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.io.kafka.command_sender import record_of
+from scylla_spark.io.kafka.send_at_once import send_at_once
 from scylla_spark.services.dispatch.joint_acknowledgement import Acknowledgements
 
 log = structlog.get_logger("dispatch")
@@ -55,7 +56,7 @@ class FollowUpSender:
         """Hands all records of an attempt over, or none of them if one would be refused; does not wait.
 
         Args:
-            producer: a Kafka producer, or what is like one.
+            producer: one that never waits, or what is like one.
             asked: what is to be sent.
             now: microseconds since the epoch.
         """
@@ -70,7 +71,7 @@ class FollowUpSender:
         pending = Acknowledgements(len(records), partial(self._told, asked))
         try:
             for one in records:
-                future = producer.send(one.topic, value=one.value, key=one.key, partition=one.partition)
+                future = send_at_once(producer, one.topic, one.value, one.partition, one.key)
                 future.add_callback(pending.acknowledged)
                 future.add_errback(pending.lost)
         except Exception as error:

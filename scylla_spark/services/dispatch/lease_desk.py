@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
@@ -41,8 +41,8 @@ from scylla_spark.core.records.desk_messages import (
     WORKERS,
     Handshake,
     line,
-    read_call,
     read_line,
+    read_request,
 )
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.deployment_secret import desk_secret
@@ -54,7 +54,8 @@ log = structlog.get_logger("desk")
 
 _GREETING_S: Final = 5.0
 _MOST_CONNECTIONS: Final = 256
-_MOST_STRANGERS: Final = 64  # connections that have not proved anything
+_MOST_STRANGERS: Final = 128  # connections that have not proved anything
+_SAID_EVERY_US: Final = 60_000_000  # strangers would fill the log
 _MOST_OF_A_STRANGER: Final = 1_000  # bytes of what it says
 _CHUNK_BYTES: Final = 64 * 1024
 _MOST_UNSENT: Final = 256 * 1024 * 1024  # bytes that a peer may leave unread before it is let go of
@@ -96,7 +97,8 @@ class Desk:
         self._unheard: dict[
             int, set[_Peer]
         ] = {}  # number of a question of the engine → who has not said yet that all is handed on
-        self._strangers = 0
+        self._strangers: dict[_Peer, str] = {}  # in the order in which they came → their addresses
+        self._said_us = -_SAID_EVERY_US  # boot clock at which something was last said of strangers
         self._started = threading.Event()
         self._failure: OSError | ValueError | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="desk", daemon=True)
@@ -148,9 +150,9 @@ class Desk:
         try:
             if await self._admitted(lines, peer):
                 while text := await lines.next(MAX_LINE_BYTES):
-                    self._take(peer, read_line(text))
+                    self._take(peer, *read_request(text))
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError) as error:
-            log.warning("a connection of the desk ended", why=repr(error)[:300])
+            self._ended(peer, repr(error)[:300])
         finally:
             if peer in self._peers:
                 self._peers.discard(peer)
@@ -166,13 +168,32 @@ class Desk:
 
     async def _admitted(self, lines: _Lines, peer: _Peer) -> bool:
         """Whether the other end proves to know the secret, soon and in few words."""
-        if len(self._peers) >= _MOST_CONNECTIONS or self._strangers >= _MOST_STRANGERS:
+        if len(self._peers) >= _MOST_CONNECTIONS:
             return False
-        self._strangers += 1
+        self._strangers[peer] = _address(peer)
+        if len(self._strangers) > _MOST_STRANGERS:
+            self._make_way()
         try:
             return await asyncio.wait_for(self._admit(lines, peer), _GREETING_S)
         finally:
-            self._strangers -= 1
+            self._strangers.pop(peer, None)
+
+    def _make_way(self) -> None:
+        """Of the address that has the most strangers the oldest one goes: who knows the secret proves it at once, or from elsewhere."""
+        crowd = Counter(self._strangers.values())
+        oldest = max(self._strangers, key=lambda peer: crowd[self._strangers[peer]])
+        del self._strangers[oldest]
+        oldest.writer.transport.abort()
+
+    def _ended(self, peer: _Peer, why: str) -> None:
+        """A connection ended otherwise than it should; of strangers that is said now and then."""
+        if peer in self._peers:
+            log.warning("a connection of the desk ended", why=why)
+        elif boot_us() - self._said_us >= _SAID_EVERY_US:
+            self._said_us = boot_us()
+            log.warning(
+                "somebody who has not proved to know desk.secret was let go of", why=why, waiting=len(self._strangers)
+            )
 
     async def _admit(self, lines: _Lines, peer: _Peer) -> bool:
         nonce = secrets.token_hex(16)
@@ -181,14 +202,14 @@ class Desk:
         both = Handshake(self.address, nonce, str(theirs))
         if kind != HELLO or not both.proves(said, self._secret, CALLER):
             return False
+        self._strangers.pop(peer, None)
         self._peers.add(peer)  # before it knows: from then on it may be asked
         peer.writer.write(line(WELCOME, both.proof(self._secret, WELCOME)))
         return True
 
-    def _take(self, peer: _Peer, message: list[Any]) -> None:
-        kind, values = message[0], message[1:]
+    def _take(self, peer: _Peer, kind: str, values: tuple[Any, ...]) -> None:
         if kind == CALL:
-            self._call(peer, values[0])
+            self._call(peer, *values)
         elif kind == HURRY:
             wanted = [peer.calls[number] for number in values[0] if number in peer.calls]
             self._mailbox.post(lambda now: self._engine.hurry(wanted, now))
@@ -197,15 +218,15 @@ class Desk:
             self._tell(peer, number, lambda now: self._engine.leave(worker, session, now))
         elif kind == ORDER:
             number, worker, order = values
-            self._tell(peer, number, lambda _now: self._engine.order(str(worker), STOP if order == STOP else DRAIN))
+            self._tell(peer, number, lambda _now: self._engine.order(worker, STOP if order == STOP else DRAIN))
         elif kind == OUTPUT:
             number, token, link = values
             told = None if link is None else read_link(link)
-            self._tell(peer, number, lambda now: self._engine.lease_output(str(token), told, now))
+            self._tell(peer, number, lambda now: self._engine.lease_output(token, told, now))
         elif kind == LINES:
             number, token, lines = values
-            rows = _rows(lines)
-            self._tell(peer, number, lambda now: self._take_lines(str(token), rows, now))
+            rows = LeasedRows(lines, len(str(lines)))
+            self._tell(peer, number, lambda now: self._take_lines(token, rows, now))
         elif kind == WORKERS:
             self._tell(peer, values[0], lambda now: workers(self._engine, now))
         elif kind == PONG:
@@ -223,8 +244,7 @@ class Desk:
             self._lines(AttemptName(TaskKey(*held["key"]), held["attempt"], held["epoch"]), rows)
         return OK
 
-    def _call(self, peer: _Peer, value: Any) -> None:
-        call = read_call(value)
+    def _call(self, peer: _Peer, call: Call) -> None:
         number = next(self._numbers)
         self._callers[number] = peer, call.number
         peer.calls[call.number] = number
@@ -265,7 +285,7 @@ class Desk:
         for peer in self._peers:
             peer.writer.write(line(PING, number))
 
-    def _heard(self, peer: _Peer, number: Any) -> None:
+    def _heard(self, peer: _Peer, number: int) -> None:
         """A peer has handed on all that it had; that was posted before this, and so is taken before it."""
         unheard = self._unheard.get(number, set())
         if peer in unheard:
@@ -358,12 +378,6 @@ def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _rows(lines: Any) -> LeasedRows:
-    """Lines as they have come, and how large they are.
-
-    Raises:
-        ValueError: they are no list.
-    """
-    if type(lines) is not list:
-        raise ValueError("lines are a list")
-    return LeasedRows(lines, len(str(lines)))
+def _address(peer: _Peer) -> str:
+    """Where a connection comes from."""
+    return str((peer.writer.get_extra_info("peername") or ("",))[0])

@@ -48,7 +48,7 @@ class Mailbox:
         Args:
             question: what is called in the engine's thread.
             timeout_s: how long to wait; None: as long as the engine lives.
-            urgent: it goes before all that was posted; else it comes after what this thread has posted.
+            urgent: it goes before most of what was posted; else it comes after what this thread has posted.
 
         Raises:
             TimeoutError: the engine did not get to it in time, or was stopped.
@@ -82,12 +82,17 @@ class Mailbox:
         self._ready.wait(timeout_s)
 
     def drain(self, most: int = AT_ONCE) -> list[Message]:
-        """The first messages of those left so far; with more of them, `wait` returns at once."""
+        """The first messages of those left so far, urgent ones first; with more of them, `wait` returns at once.
+
+        Half of the room is for what was posted: however many ask, the work goes on.
+        """
         self._ready.clear()
-        messages: list[Message] = []
-        for queue in (self._urgent, self._messages):
-            while queue and len(messages) < most:
-                messages.append(queue.popleft())
+        messages = _taken(self._urgent, most - min(len(self._messages), most // 2))
+        messages += _taken(self._messages, most - len(messages))
         if self._messages or self._urgent:
             self._ready.set()
         return messages
+
+
+def _taken(queue: deque[Message], most: int) -> list[Message]:
+    return [queue.popleft() for _ in range(min(most, len(queue)))]

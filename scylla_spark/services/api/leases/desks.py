@@ -275,10 +275,18 @@ class DeskConnection:
 
 async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, secret: str) -> bool:
     """Whether both ends know the secret, and speak alike."""
-    _, version, nonce = read_line(await reader.readline())
+    greeting = await reader.readline()
+    if not greeting:
+        raise ConnectionError("it hung up before it had said anything; too many are connected to it")
+    _, version, nonce = read_line(greeting)
     both = Handshake(address, str(nonce), secrets.token_hex(16))
     writer.write(line(HELLO, both.proof(secret, CALLER), both.caller))
-    kind, said = read_line(await reader.readline())
+    welcome = await reader.readline()
+    if not welcome:
+        raise ConnectionError(
+            "it hung up: the secrets differ, it was called by another address than its own, or many strangers call it"
+        )
+    kind, said = read_line(welcome)
     return kind == WELCOME and version == VERSION and both.proves(said, secret, WELCOME)
 
 

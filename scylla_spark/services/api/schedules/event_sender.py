@@ -1,4 +1,4 @@
-"""Tells the planner of what has happened, over a connection of its own: who asks the planner something holds the shared one meanwhile."""
+"""Tells the planner of what has happened, over a connection of its own, which needs no tables."""
 
 from __future__ import annotations
 

@@ -261,11 +261,6 @@ def _by_the_frontier(cut: Callable[..., None]) -> Callable[..., None]:
     return patched
 
 
-def _fence_once(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
-    method(partition, *args)
-    partition.tried.clear()
-
-
 def _know_one_fence(
     _process: Process, method: Callable[..., Any], partition: Partition, fence: Fence, now: int
 ) -> None:

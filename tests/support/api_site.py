@@ -56,6 +56,10 @@ class SiteConnection:
     def located(self) -> Settings:
         raise self._error()
 
+    @property
+    def of_deployment(self) -> Settings:
+        raise self._error()
+
     def owner_address(self, partition: int) -> str:
         return ""
 

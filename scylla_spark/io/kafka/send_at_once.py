@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
-from kafka import KafkaProducer
-from kafka.errors import KafkaError, KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from kafka import KafkaProducer
 
 log = structlog.get_logger("kafka")
 
@@ -21,6 +22,8 @@ def never_waiting(producer: KafkaProducer, topics: Iterable[str]) -> KafkaProduc
         producer: as it is made; it may wait here.
         topics: their names.
     """
+    from kafka.errors import KafkaError
+
     topics = list(topics)
     for topic in topics:
         producer._sender.add_topic(topic)  # noqa: SLF001 - so that one question is for all
@@ -46,6 +49,8 @@ def send_at_once(producer: Any, topic: str, value: bytes, partition: int, key: b
     Raises:
         KafkaTimeoutError: nothing is known of the topic; the record was not taken.
     """
+    from kafka.errors import KafkaTimeoutError  # worlds of tests send to no Kafka, and need none
+
     try:
         return producer.send(topic, value=value, key=key, partition=partition)
     except KafkaTimeoutError:

@@ -44,6 +44,19 @@ def the_row_is_read(world, **fields):
     world.engine.reloaded(world.tenure, asked.ordering_id, [row], Basis(1_000, 0), world.now, more=False)
 
 
+def taken_over_from_an_older_version(**limits):
+    """A lease whose owner before wrote no queue into its start, at its next owner; and what its worker was given."""
+    world = PullWorld(**limits)
+    world.put(handler="train")
+    (lease,) = world.leases(world.once(1))
+    world.log[:] = [
+        record._replace(facts=tuple(fact._replace(queue=None, handler=None) for fact in record.facts))
+        for record in world.log
+    ]
+    take_over_blindly(world)
+    return world, lease
+
+
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_lease_known_from_the_log_alone_goes_by_its_own_queue(is_read):
     world = PullWorld(group_concurrency=1, redelivers=True)
@@ -81,14 +94,7 @@ def test_a_lease_known_from_the_log_alone_is_retried_as_its_task_says_once_that_
 
 
 def test_a_stub_whose_record_named_no_queue_moves_to_its_own_once_it_is_read():
-    world = PullWorld(group_concurrency=1)
-    world.put(handler="train")
-    (lease,) = world.leases(world.once(1))
-    world.log[:] = [
-        record._replace(facts=tuple(fact._replace(queue=None, handler=None) for fact in record.facts))
-        for record in world.log
-    ]
-    take_over_blindly(world)
+    world, lease = taken_over_from_an_older_version(group_concurrency=1)
     assert (world.engine.gate("gpu").running, world.engine.gate("default").running) == (0, 1)
     the_row_is_read(world)
     assert (world.engine.gate("gpu").running, world.engine.gate("default").running) == (1, 0)
@@ -96,27 +102,13 @@ def test_a_stub_whose_record_named_no_queue_moves_to_its_own_once_it_is_read():
     assert (world.engine.gate("gpu").running, world.engine.gate("default").running) == (0, 0)
 
 
-def test_facts_of_a_stub_whose_record_named_no_queue_name_none(world_without_names):
-    world, lease = world_without_names
+def test_facts_of_a_stub_whose_record_named_no_queue_name_none():
+    world, lease = taken_over_from_an_older_version()
     assert world.sign(lease.token, checkpoint="1") == OK
     world.at(5)
     assert [fact.queue for fact in world.facts if fact.outcome == "started"][-1] is None
     assert world.report(lease.token) == OK
     assert (world.facts[-1].outcome, world.facts[-1].queue, world.facts[-1].handler) == ("succeeded", None, None)
-
-
-@pytest.fixture
-def world_without_names():
-    """A lease that an owner of an older version gave, and who holds it."""
-    world = PullWorld()
-    world.put(handler="train")
-    (lease,) = world.leases(world.once(1))
-    world.log[:] = [
-        record._replace(facts=tuple(fact._replace(queue=None, handler=None) for fact in record.facts))
-        for record in world.log
-    ]
-    take_over_blindly(world)
-    return world, lease
 
 
 @pytest.mark.parametrize("what", ["update", "fence"])

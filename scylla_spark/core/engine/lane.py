@@ -130,22 +130,20 @@ class Entry:
         Args:
             told: of the attempt; an error that is told of the start of one is that of an earlier one.
         """
-        if told.attempt < self.attempt or not told.attempt:
+        how_far, before = (told.attempt, told.settled), (self.attempt, self.settled)
+        if not told.attempt or how_far < before or (how_far == before and told.place <= self.place):
             return False
-        settled, before = told.settled, self.known
-        is_news = (told.attempt, settled) > (self.attempt, self.settled)
-        if is_news:
-            self.attempt, self.settled, self.used, self.work = told.attempt, settled, told.used, told.work
-            if settled:
+        self.cost -= attempt_bytes(self.known)
+        self.place = told.place
+        if how_far > before:
+            self.attempt, self.settled, self.used, self.work = told.attempt, told.settled, told.used, told.work
+            if told.settled:
                 self.error = told.error
             self.next_us = max(told.next_us, self.key.time_us)
-            self.place = told.place
-        elif (told.attempt, settled) == (self.attempt, self.settled) and told.place > self.place:
-            self.place = told.place
-            if told.work is not None:
-                self.work = told.work  # a start that was told again, with a later checkpoint
-        self.cost += attempt_bytes(self.known) - attempt_bytes(before)
-        return is_news
+        elif told.work is not None:
+            self.work = told.work  # a start that was told again, with a later checkpoint
+        self.cost += attempt_bytes(self.known)
+        return how_far > before
 
     @property
     def known(self) -> Known:

@@ -218,7 +218,7 @@ class Partition:
         return lane
 
     def is_left(self, ordering_id: str) -> bool:
-        """Whether the tasks of a lane, of which none is loaded, were left in the tables, or all but some that came later."""
+        """Whether tasks of a lane were left in the tables that are earlier than any of it that is loaded."""
         return bool(self.unloaded) and fingerprint(ordering_id) in self.unloaded
 
     def left(self, key: TaskKey) -> bool:

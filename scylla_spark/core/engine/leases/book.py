@@ -33,9 +33,8 @@ CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
 _LOST_ANSWERS_US: Final = 10_000_000  # a task waits no longer that nobody has begun: it is the network that was away
 _DEAF_US: Final = 30_000_000  # no longer than this is waited for what workers may have said
-UNKNOWN_QUEUE: Final = (
-    ""  # of a stub, where the log names none: no limits of a queue hold for it, and no fact of it names one
-)
+UNKNOWN_QUEUE: Final = ""
+"""Of a stub, where the log names none: it goes by the gate of queues without limits, and no fact of it names one."""
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _COUNTED: Final = 10_000  # ended leases that wait to be counted
 EXPIRED: Final = "lease_expired"

@@ -75,6 +75,14 @@ class Sent:
     cancels: list[int] = field(default_factory=list)
 
 
+def _is_ending(tenure: Partition | None, key: TaskKey) -> bool:
+    """Whether an owner has seen the cancel of a task, so that it never starts: its end is being written, or the tables are asked of it."""
+    if tenure is None:
+        return False
+    is_asked = bool(tenure.lookups.get(key)) and key in tenure.cancelled
+    return key in tenure.ending or is_asked
+
+
 class Judge:
     """Knows the truth: the whole logs, and all that children did.
 
@@ -379,7 +387,7 @@ class Judge:
             if (
                 other < key
                 and offset <= known
-                and (run.tenure is None or other not in run.tenure.ending)  # its cancel was seen; it is being written
+                and not _is_ending(run.tenure, other)
                 and not (self._goes_ahead(key.ordering_id) and self._has_ended(other, run))
             ):
                 raise Violation(

@@ -15,7 +15,7 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.key import TaskKey, place_of
+from scylla_spark.core.key import HOUR_US, TaskKey, place_of
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.table_progress import Mark
@@ -120,7 +120,7 @@ class Feed:
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(key.ordering_id, partition.holding)
-            self._offer_row(partition, row, now)
+            self._offer_row(partition, row, now, whole=whole)
 
     def scanned(
         self,
@@ -152,6 +152,8 @@ class Feed:
             self._leave(partition, unloaded, mark, now)
         known_us, partition.complete_us = partition.complete_us, max(partition.complete_us, until_us)
         covered, partition.mark = partition.mark, mark
+        # in closed hours all has ended, and no scan says what: a record of such a key is looked up
+        partition.ended.since_us = max(partition.ended.since_us, mark.closed_hour * HOUR_US)
         partition.names.forget(mark.tasks_offset)
         for ordering_id, frontier in cuts.items():
             self._cut(partition, ordering_id, frontier, known_us, now)
@@ -252,7 +254,7 @@ class Feed:
             lane.covers = -1
         lane.cut(frontier if more or not last else None)
         for row in rows:
-            self._offer_row(partition, row, now)
+            self._offer_row(partition, row, now, whole=False)
         self._waiting.settle(partition, lane, now)
 
     def _offer(self, partition: Partition, command: Command, now: int) -> None:
@@ -291,33 +293,37 @@ class Feed:
         """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
         return place_of(key.ordering_id, self._state.limits.partitions) == partition.number
 
-    def _is_for_the_tail(self, partition: Partition, row: ScanRow) -> bool:
-        """Whether a task is left to the tail, where memory is short: before the tail is there nobody can say that its name is its own.
+    def _is_for_the_tail(self, partition: Partition, row: ScanRow, *, whole: bool) -> bool:
+        """Whether a task that has not begun is left to the tail, which has not come to it yet, while the tables are ahead of it.
 
-        Many such tasks, of tables that are ahead of the tail, would leave no room for the tail to come there.
+        Between where the tail is and this task an earlier one of its lane may stand in the log, which only a read that begins at the
+        earliest task shows. And before the tail is there nobody can say that a name is a task's own: where memory is short, many
+        such tasks would leave no room for the tail to come there.
         """
-        if not (self._unloading.crowded and row.command.unique) or row.attempt or row.work is not None:
+        if whole and not (self._unloading.crowded and row.command.unique):
+            return False
+        if row.attempt or row.work is not None:
             return False
         lane = partition.lanes.get(row.command.key.ordering_id)
         is_known = lane is not None and lane.find(row.command.key) is not None
         return not is_known and _first_of(row) >= partition.tasks_position
 
-    def _offer_row(self, partition: Partition, row: ScanRow, now: int) -> None:
+    def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, whole: bool) -> None:
         try:
             if failpoint.armed:
                 failpoint.reach("engine.row", row.command.key.uniqueness_key)
-            self._row(partition, row, now)
+            self._row(partition, row, now, whole=whole)
         except Exception as error:
             self._defects.set_aside(partition, row.command.key, error, now)
 
-    def _row(self, partition: Partition, row: ScanRow, now: int) -> None:
+    def _row(self, partition: Partition, row: ScanRow, now: int, *, whole: bool) -> None:
         key = row.command.key
         if key in partition.ended or key in partition.ending:
             return
         if key.ordering_id not in partition.lanes and not self._ours(partition, key):
             self._state.counts["offers_misplaced"] += 1
             return
-        if self._is_for_the_tail(partition, row):
+        if self._is_for_the_tail(partition, row, whole=whole):
             self._state.counts["offers_early"] += 1
             return
         lane = partition.lane(key.ordering_id)

@@ -156,7 +156,23 @@ class Gate:
 
     def instead(self, ordering_id: str) -> tuple[Partition, Lane] | None:
         """A lane of the same group that waits, where one of it did not start after all."""
-        name = self.group_of(ordering_id)
+        return self._next_of(self.group_of(ordering_id))
+
+    def vacancies(self) -> list[tuple[Partition, Lane]]:
+        """Lanes that wait although their group has a slot: each free slot is offered once more.
+
+        A lane that was let in may go away before its turn comes, and nobody but the group knows who waits behind it.
+        """
+        most, found = self.limits.group_concurrency, []
+        if most is None or not self._held_back:
+            return []
+        for name, group in list(self._groups.items()):
+            for _ in range(min(most - group.running, len(group.waiting))):
+                if (place := self._next_of(name)) is not None:
+                    found.append(place)
+        return found
+
+    def _next_of(self, name: str) -> tuple[Partition, Lane] | None:
         group = self._groups.get(name)
         while group is not None and group.waiting:
             stamp, partition, lane = group.waiting.popleft()

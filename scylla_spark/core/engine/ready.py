@@ -47,9 +47,13 @@ class ReadyLanes:
 
     Args:
         gates: which queues are open.
+
+    Attributes:
+        swept: lanes were forgotten before their turn came; if they had been let in for a slot of their group, it is free.
     """
 
     def __init__(self, gates: Gates) -> None:
+        self.swept = False
         self._gates = gates
         self._heaps: dict[str, dict[str, SweptHeap[Place]]] = {}  # executor → name of the gate → heap
 
@@ -63,11 +67,17 @@ class ReadyLanes:
         if heap is None:
             heap = heaps[name] = _heap()
         heap.push(Place(-head.data.priority, head.next_us, number, lane.stamp, partition, lane))
+        self._note(heap)
 
     def sweep(self) -> None:
         """Forgets the lanes that have gone on by themselves, or whose partition is left."""
         for heap in self._all():
             heap.sweep()
+            self._note(heap)
+
+    def _note(self, heap: SweptHeap[Place]) -> None:
+        if heap.swept:
+            self.swept, heap.swept = True, False
 
     def pop(self, executor: str, now: int) -> tuple[Place, Gate] | None:
         """The most urgent lane of an executor whose queue is open, with its gate; it may be void."""

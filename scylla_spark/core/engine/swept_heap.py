@@ -19,10 +19,12 @@ class SweptHeap(Generic[Mark]):
 
     Attributes:
         marks: the heap, void marks included.
+        swept: void marks were let go of, though nobody had taken them; who cares sets it back.
     """
 
     def __init__(self, is_valid: Callable[[Mark], bool]) -> None:
         self.marks: list[Mark] = []
+        self.swept = False
         self._is_valid = is_valid
         self._sweep_at = _SLACK
 
@@ -34,6 +36,8 @@ class SweptHeap(Generic[Mark]):
 
     def sweep(self) -> None:
         """Lets go of all void marks now, and of what they refer to."""
+        before = len(self.marks)
         self.marks = [mark for mark in self.marks if self._is_valid(mark)]
+        self.swept = self.swept or len(self.marks) < before
         heapify(self.marks)
         self._sweep_at = 2 * len(self.marks) + _SLACK

@@ -140,6 +140,11 @@ class Waiting:
         if self._left:
             self._left = False
             self._sweep()
+        if self._ready.swept or self._pulls.swept:
+            self._ready.swept = self._pulls.swept = False
+            for gate in self._gates.all():
+                for vacancy in gate.vacancies():
+                    self.let_in(vacancy)
         for place in self._rates.let_go(now):
             self.let_in(place)
         while (timers := self._timers.marks) and timers[0][0] <= now:
@@ -149,6 +154,8 @@ class Waiting:
 
     def next_us(self) -> int:
         """When the next timer is due, microseconds since the epoch; NEVER: there is none."""
+        if self._ready.swept or self._pulls.swept:
+            return 0
         timers = self._timers.marks
         while timers and timers[0][2] != timers[0][4].stamp:
             heappop(timers)

@@ -40,6 +40,7 @@ class PullQueue:
         group_of: ordering id → group; None: there are no groups.
         weights: group → how many turns it gets for one of the others.
         ageing: whether a second of waiting counts as much as one of priority.
+        gone: called when lanes were forgotten before their turn came.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class PullQueue:
         weights: Mapping[str, int] | None = None,
         *,
         ageing: bool = False,
+        gone: Callable[[], None] = lambda: None,
     ) -> None:
+        self._gone = gone
         self._group_of = group_of
         self._weights = weights or {}
         self._ageing = ageing
@@ -93,6 +96,7 @@ class PullQueue:
             first, before = group.places[0], len(group.places)
             group.places = [place for place in group.places if place.may_count]
             if len(group.places) < before:
+                self._gone()
                 heapify(group.places)
                 if not group.places or group.places[0] is not first:
                     self._mark(name, group)
@@ -135,6 +139,7 @@ class PullQueue:
             if group is None or group.version != first[6]:
                 heappop(marks)
             elif group.places[0].void:
+                self._gone()
                 while group.places and group.places[0].void:
                     heappop(group.places)
                     self.size -= 1
@@ -174,9 +179,13 @@ class PullQueues:
 
     Args:
         gates: of the queues: their groups, weights and ageing.
+
+    Attributes:
+        swept: lanes were forgotten before their turn came; if they had been let in for a slot of their group, it is free.
     """
 
     def __init__(self, gates: Gates) -> None:
+        self.swept = False
         self._gates = gates
         self._queues: dict[str, PullQueue] = {}
 
@@ -186,9 +195,12 @@ class PullQueues:
         if queue is None:
             gate = self._gates.of(head.data.queue)
             group_of = gate.group_of if gate.limits.weights is not None else None
-            queue = PullQueue(group_of, gate.limits.weights, ageing=gate.limits.ageing)
+            queue = PullQueue(group_of, gate.limits.weights, ageing=gate.limits.ageing, gone=self._note)
             self._queues[head.data.queue] = queue
         queue.push(partition, lane, head, number)
+
+    def _note(self) -> None:
+        self.swept = True
 
     def get(self, name: str) -> PullQueue | None:
         """The queue, if any lane of it waits."""

@@ -32,6 +32,7 @@ def read_log(world, resigned=False):
     world.engine.noted_end(world.tenure, len(world.log), NOW)
     world.pump()
     world.engine.confirmed(world.tenure, world.fence, 0, NOW)
+    world.read_on(10)
     world.pump()
 
 

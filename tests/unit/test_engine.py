@@ -402,6 +402,7 @@ def test_a_cut_lane_reloads_and_keeps_its_order():
     world = Harness(Limits(lane_depth=4))
     keys = [TaskKey(NOW - SECOND + n, "a", "u") for n in range(6)]
     rows = [ScanRow(Command("enqueue", key, n, "h")) for n, key in enumerate(keys)]
+    world.read_on(len(rows))
     world.engine.rows(world.tenure, rows[:3], Basis(), NOW)
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": keys[2]}, Mark(), NOW)
     late = world.enqueue(unique="late", due=0)  # past the frontier: waits for the reload
@@ -426,6 +427,7 @@ def cut_lane(depth, tasks):
     """A world with a lane of overdue tasks of which the first `depth` are loaded, and the rows of all."""
     world = Harness(Limits(lane_depth=depth))
     rows = [ScanRow(Command("enqueue", TaskKey(NOW - SECOND + n, "a", "u"), n, "h")) for n in range(tasks)]
+    world.read_on(tasks)
     world.engine.rows(world.tenure, rows[:depth], Basis(), NOW)
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": rows[depth - 1].command.key}, Mark(), NOW)
     return world, rows

@@ -1,0 +1,23 @@
+"""Slots of groups: one that was given to a lane which goes away before its turn comes is given to the next."""
+
+import pytest
+
+from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.queue import QueueLimits
+from tests.support.engine_harness import Harness
+
+GROUPED = {"q": QueueLimits(group_concurrency=1, group_separator=".")}
+
+
+def test_a_free_slot_of_a_group_is_offered_again_once_the_lane_that_was_let_in_is_forgotten():
+    world = Harness(queues=GROUPED)
+    for lane in ("g.1", "g.2", "g.3"):
+        world.enqueue(lane=lane, queue="q")
+    (first,) = world.pump()
+    world.finish(first)  # lets g.2 in …
+    second = world.partition.lanes["g.2"]
+    second.stamp += 1  # … which goes on by itself, and is forgotten before its turn comes
+    world.engine._ready.sweep()
+    assert world.engine.next_wake() == 0
+    assert [invocation.key.ordering_id for invocation in world.pump()] == ["g.3"]

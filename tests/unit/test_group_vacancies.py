@@ -1,9 +1,5 @@
 """Slots of groups: one that was given to a lane which goes away before its turn comes is given to the next."""
 
-import pytest
-
-from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
-from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.queue import QueueLimits
 from tests.support.engine_harness import Harness
 

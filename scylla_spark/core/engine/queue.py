@@ -163,14 +163,11 @@ class Gate:
 
         A lane that was let in may go away before its turn comes, and nobody but the group knows who waits behind it.
         """
-        most, found = self.limits.group_concurrency, []
+        most = self.limits.group_concurrency
         if most is None or not self._held_back:
             return []
-        for name, group in list(self._groups.items()):
-            for _ in range(min(most - group.running, len(group.waiting))):
-                if (place := self._next_of(name)) is not None:
-                    found.append(place)
-        return found
+        free = [n for n, group in self._groups.items() for _ in range(min(most - group.running, len(group.waiting)))]
+        return [place for name in free if (place := self._next_of(name)) is not None]
 
     def _next_of(self, name: str) -> tuple[Partition, Lane] | None:
         group = self._groups.get(name)

@@ -37,6 +37,7 @@ class Shell:
         self.threads = Threads(self.mailbox)
         self.tables = OpenTasksReader(TableReader(path))
         self.questions = Lookups(self.tables, self.mailbox, self.engine, self.threads)
+        self.world.read_on(COUNT)
         rows = [ScanRow(Command("enqueue", key_of(n), n, "h")) for n in range(2)]
         self.engine.rows(self.world.tenure, rows, Basis(), NOW)
         self.engine.scanned(self.world.tenure, NOW + 300 * SECOND, {LANE: key_of(1)}, Mark(), NOW)

@@ -128,6 +128,7 @@ def test_a_reload_older_than_what_was_forgotten_is_asked_again():
     world = Harness(Limits(lane_depth=4))
     keys = [TaskKey(NOW + n, "a", "u") for n in range(3)]
     rows = [ScanRow(Command("enqueue", key, n, "h")) for n, key in enumerate(keys)]
+    world.read_on(len(rows))
     world.engine.rows(world.tenure, rows[:1], Basis(), NOW)
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": keys[0]}, Mark(), NOW)
     world.finish(*world.pump())

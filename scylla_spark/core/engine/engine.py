@@ -141,12 +141,12 @@ class Engine:
     def next_wake(self) -> int:
         """When `tick` has something to do next, microseconds since the epoch; a far instant if nothing is planned."""
         return min(
-            self._waiting.next_us(),
             self._expiries.next_us(),
             self._ready.next_us(self._ticked_us),
             self._recorder.next_us(),
             self._runs.next_look_us(),
             self._leases.next_us(self._ticked_us),
+            self._waiting.next_us(),  # last, since the others may have let go of what was not to start any more
         )
 
     def take_actions(self) -> list[action.Action]:

@@ -158,13 +158,18 @@ class Gate:
         """A lane of the same group that waits, where one of it did not start after all."""
         return self._next_of(self.group_of(ordering_id))
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether lanes wait for a slot of their group; some may be void."""
+        return self._held_back > 0
+
     def vacancies(self) -> list[tuple[Partition, Lane]]:
         """Lanes that wait although their group has a slot: each free slot is offered once more.
 
         A lane that was let in may go away before its turn comes, and nobody but the group knows who waits behind it.
         """
         most = self.limits.group_concurrency
-        if most is None or not self._held_back:
+        if most is None or not self.holds_back:
             return []
         free = [n for n, group in self._groups.items() for _ in range(min(most - group.running, len(group.waiting)))]
         return [place for name in free if (place := self._next_of(name)) is not None]

@@ -154,7 +154,7 @@ class Waiting:
 
     def next_us(self) -> int:
         """When the next timer is due, microseconds since the epoch; NEVER: there is none."""
-        if self._ready.swept or self._pulls.swept:
+        if (self._ready.swept or self._pulls.swept) and any(gate.holds_back for gate in self._gates.all()):
             return 0
         timers = self._timers.marks
         while timers and timers[0][2] != timers[0][4].stamp:

@@ -88,7 +88,8 @@ def test_it_runs_what_the_log_and_the_tables_hold_and_loads_no_spark(settings, d
         ready = json.loads(dispatcher.stdout.readline())
         assert (ready["ready"], ready["roles"]) == (True, ["dispatch"])
         assert sent.result(PATIENCE)["payload"] == {"n": 1}
-        # its partition is taken by now: only a look-ahead can find what comes into the tables
+        # its partition is taken and its tail is past offset 0 by now: only a look-ahead can find what comes into the tables
+        scheduler.enqueue("echo", {"n": 2}, ordering_id="from-the-tables").result(PATIENCE)
         stored = TaskKey(now_us() + 8_000_000, "from-the-tables", "u")
         append(settings.tables_path, TASKS, [task(stored, handler="echo")])
         assert scheduler.task(stored).result(PATIENCE)["lane"] == "from-the-tables"

@@ -15,7 +15,7 @@ from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.fact import Fence
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
@@ -114,6 +114,14 @@ UNIQUE_RULES = {
 """The same for worlds in which names are unique."""
 
 
+AIMED_RULES = {
+    "what the tail has not come to is taken from any scan": "takes_what_is_ahead",
+    "slots of forgotten lanes are offered to nobody": "forgets_vacancies",
+    "keys of closed hours are not looked up": "forgets_closed_hours",
+}
+"""The same for worlds that are aimed at tables ahead of tails, at groups of one slot, and at hours of standing still."""
+
+
 LONE_RULES = {
     "what is noted of an attempt stays when its task is loaded": "keeps_notes_of_loaded",
     "the cut of a lane that was left makes it anew": "cuts_what_was_left",
@@ -170,6 +178,8 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
             stack.enter_context(patch.object(Partition, "let_go_of", lambda _partition, _name: -1))
         if "ignores_calls" in broken:
             stack.enter_context(patch.object(Lease, "extend", lambda _lease, _now: None))
+        if "forgets_vacancies" in broken:
+            stack.enter_context(patch.object(Gate, "vacancies", lambda _gate: []))
         if "resigns_owing_caution" in broken:
             stack.enter_context(patch.object(Partition, "owes_caution", new_callable=PropertyMock, return_value=False))
         yield
@@ -212,6 +222,15 @@ def _forget_ended(process: Process, method: Callable[..., Any], tenure: Any, *ar
     if partition is not None:
         since = partition.ended.since_us
         partition.ended.forget(1 << 62, 1 << 62)
+        partition.ended.since_us = since
+    return found
+
+
+def _any_hour(process: Process, method: Callable[..., Any], tenure: Any, *args: Any, **options: Any) -> Any:
+    partition = process.engine.held(tenure)
+    since = partition.ended.since_us if partition is not None else 0
+    found = method(tenure, *args, **options)
+    if partition is not None and partition.ended.since_us == partition.mark.closed_hour * HOUR_US:
         partition.ended.since_us = since
     return found
 
@@ -359,6 +378,8 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
     "no_stubs": _wrap("load_stubs", lambda *_: None, "_book"),
     "horizon_after_progress": _wrap("raise_horizon", _late_horizon),
     "scan_ignores_far_records": _wrap("raise_horizon", lambda _p, method, *args: (method(*args), -2)[1]),
+    "takes_what_is_ahead": _wrap("_is_for_the_tail", lambda _p, method, *args, **_: method(*args, whole=True), "_feed"),
+    "forgets_closed_hours": _wrap("scanned", _any_hour),
     "forgets_ended": _wrap("scanned", _forget_ended),
     "trusts_failed_sends": _wrap("sent", lambda _p, method, *args, ok, now: method(*args, ok=True, now=now)),
     "starts_without_membership": _certain,

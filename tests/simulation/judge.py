@@ -76,11 +76,12 @@ class Sent:
 
 
 def _is_ending(tenure: Partition | None, key: TaskKey) -> bool:
-    """Whether an owner has seen the cancel of a task, so that it never starts: its end is being written, or the tables are asked of it."""
+    """Whether an owner has seen the cancel of a task, so that it never starts: its end is being written, or will be when more is read."""
     if tenure is None:
         return False
-    is_asked = bool(tenure.lookups.get(key)) and key in tenure.cancelled
-    return key in tenure.ending or is_asked
+    lane = tenure.lanes.get(key.ordering_id)
+    is_loaded = lane is not None and lane.find(key) is not None
+    return key in tenure.ending or (key in tenure.cancelled and (not is_loaded or bool(tenure.lookups.get(key))))
 
 
 class Judge:
@@ -519,12 +520,15 @@ class Judge:
             for run in runs:
                 if (run.key, run.attempt) not in self._outcomes:
                     raise Violation(f"attempt {run.attempt} of {run.key} was not recorded, though nothing had failed")
-        if self._world.begun_processes == 2:
-            heard = [
-                request
-                for request, (number, offset) in self._asked.items()
-                if offset >= self._first_read.get(number, 0)
-            ]
-            silent = [request for request in heard if request not in self._answered]
-            if silent:
-                raise Violation(f"cancels {silent} were never answered")
+        if silent := self.unanswered():
+            raise Violation(f"cancels {silent} were never answered")
+
+    def unanswered(self) -> list[str]:
+        """Requests of cancels that are still to be answered, where nothing may keep them from it."""
+        if not self._world.profile.faultless or self._world.begun_processes != 2:
+            return []
+        return [
+            request
+            for request, (number, offset) in self._asked.items()
+            if offset >= self._first_read.get(number, 0) and request not in self._answered
+        ]

@@ -21,7 +21,8 @@ class Load:
         tasks: records that clients send in all …
         bulk: … so many at a time.
         episodes: parts of the play, between which hours may pass.
-        seconds: length of an episode.
+        seconds: length of an episode …
+        busy: … and the share of it in which clients ask for anything.
         lanes: how many lanes each partition has.
         dues: when tasks are due, in seconds from their enqueueing; one is drawn.
         far: chance that one is due in hours instead.
@@ -42,12 +43,14 @@ class Load:
         unique: chance that a name is to be unique; then lanes have a few names only.
         limited: chance that a task bears the key of a rate limit as a tag, and that what yields has run into one …
         limit_ms: … and how long that is to wait; one is drawn.
+        queues: of the lanes, by name; one is drawn. None: all that the world has.
     """
 
     tasks: int = 40
     bulk: int = 1
     episodes: int = 3
     seconds: int = 15
+    busy: float = 0.8
     lanes: int = 4
     dues: tuple[float, ...] = (-5, 0, 0, 0, 1, 3, 10, 30, 45)
     far: float = 0.1
@@ -68,6 +71,7 @@ class Load:
     unique: float = 0
     limited: float = 0
     limit_ms: tuple[int, ...] = (200, 3_000, 8_000)
+    queues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,9 @@ class Trouble:
         lag_ms: … so long.
         storage: a read fails.
         hand_back: an executor hands work back that it has not begun.
-        jump: hours pass between two episodes.
+        jump: hours pass between two episodes …
+        jumps_s: … so many; one is drawn.
+        ingest_ms: how soon ingest does its next thing.
         records: most records that a tail reads at a time; 0: any number.
         tail: chance that a tail reads seconds late.
         memory_kb: what a dispatcher may hold; one is drawn.
@@ -118,6 +124,8 @@ class Trouble:
     storage: float = 0.01
     hand_back: float = 0.02
     jump: float = 0.3
+    jumps_s: tuple[int, ...] = (20 * MINUTE_S, HOUR_S, 5 * HOUR_S, 40 * HOUR_S)
+    ingest_ms: tuple[float, float] = (100, 1_000)
     records: int = 0
     tail: float = 0
     memory_kb: tuple[int, ...] = (1_000_000,)
@@ -314,6 +322,46 @@ LIMITED_PROFILES = (
     ),
 )
 """Worlds in which tasks run into rate limits that others share; clocks are right in them, too."""
+_AHEAD = Load(tasks=150, bulk=3, seconds=20, lanes=2, dues=WITHIN_LOOK_AHEAD + SOON, far=0.02, cancel=0.05, resend=0.05)
+_OVERTAKEN = replace(NO_TROUBLE, records=1, tail=0.8, ingest_ms=(20, 80), look_ahead_s=8, slow=0.1)
+_GROUPED = Load(
+    tasks=80,
+    episodes=1,
+    seconds=60,
+    busy=0.1,
+    lanes=16,
+    dues=(0,),
+    far=0,
+    late=0,
+    long=0.9,
+    longest_ms=3_000,
+    children=3,
+    ahead=0,
+    queues=("grouped", "default"),
+)
+_BY_TURNS = replace(NO_TROUBLE, leave=0.3, restart_ms=(2_000, 6_000), slow=0.1)
+_LONG_AGO = Load(
+    tasks=120, episodes=6, seconds=12, lanes=2, dues=SOON, far=0, cancel=0.2, resend=0.4, again=0.9, long=0.02, big=0
+)
+_STANDING = replace(NO_TROUBLE, jump=0.9, jumps_s=(5 * HOUR_S, 40 * HOUR_S), remember_s=2, ingest_ms=(20, 200))
+AIMED_PROFILES = (
+    # tables that are ahead of tails: a scan shows what the log has not shown yet
+    Profile("tables ahead", _AHEAD, _OVERTAKEN),
+    Profile("tables ahead, moving", _AHEAD, replace(_OVERTAKEN, join=0.05, leave=0.05)),
+    Profile("tables ahead, killed", _AHEAD, replace(_OVERTAKEN, crash=0.04, static=True, restart_ms=(100, 1_500))),
+    Profile("tables ahead, short memory", replace(_AHEAD, lanes=5), replace(_OVERTAKEN, memory_kb=(8, 16))),
+    Profile("tables ahead, leased", replace(_AHEAD, workers=3), replace(_OVERTAKEN, crash=0.02)),
+    # groups of one slot, whose partitions move and whose lanes are let go of
+    Profile("one slot, moving", _GROUPED, _BY_TURNS),
+    Profile("one slot, frozen", _GROUPED, Trouble(crash=0, pause=0.06, pause_ms=(5_000, 20_000), session_s=6, jump=0)),
+    Profile("one slot, short memory", replace(_GROUPED, tasks=140), replace(_HARSH, memory_kb=_SHORT, jump=0.1)),
+    Profile("one slot, unsure", _GROUPED, replace(_BY_TURNS, send=0.1, hand_back=0.1)),
+    # all stands still for days; then come keys of hours that were closed meanwhile
+    Profile("long ago", _LONG_AGO, _STANDING),
+    Profile("long ago, killed", _LONG_AGO, replace(_STANDING, crash=0.05, send=0.05)),
+    Profile("long ago, behind", _LONG_AGO, replace(_STANDING, records=2, tail=0.3, lag=0.3, slow=0.4)),
+)
+"""Worlds aimed at what a hundred thousand seeds of the others showed ten times."""
 _RACING = Load(
     tasks=120,
     bulk=4,

@@ -33,7 +33,7 @@ from tests.simulation.group import Group
 from tests.simulation.judge import RETRIES, Judge, Violation
 from tests.simulation.process import Process
 from tests.simulation.profiles import PROFILES, Profile
-from tests.simulation.records import HOUR, MINUTE, SECOND, RawRecord, TaskRecord, read_outcome, read_task
+from tests.simulation.records import SECOND, RawRecord, TaskRecord, read_outcome, read_task
 from tests.simulation.tables import ModelTables
 
 START = 1_700_000_000 * SECOND
@@ -114,7 +114,8 @@ class World:
         self.unclean: set[int] = set()
         self.begun_processes = 0
         self.lanes = _lanes(profile.load.lanes)
-        self.queue_of = {lane: self.rng.choice(list(QUEUES)) for lane in self.lanes}
+        queues = profile.load.queues or tuple(QUEUES)
+        self.queue_of = {lane: self.rng.choice(queues) for lane in self.lanes}
         self.handler_of = {lane: self.rng.choice(["h", "h", "batch"]) for lane in self.lanes}
         self.failing: set[str] = set()
         self.stuck_lanes: list[str] = []
@@ -196,10 +197,10 @@ class World:
         self.after(SECOND, self._mishap)
         for episode in range(load.episodes):
             for _ in range(load.tasks // load.episodes // load.bulk):
-                self.after(self.jitter(0, load.seconds * 800), self.clients.act)
+                self.after(self.jitter(0, load.seconds * load.busy * 1000), self.clients.act)
             self.run_until(self.now + load.seconds * SECOND)
             if episode < load.episodes - 1 and self.rng.random() < self.profile.trouble.jump:
-                self._jump(self.rng.choice([20 * MINUTE, HOUR, 5 * HOUR, 40 * HOUR]))
+                self._jump(self.rng.choice(self.profile.trouble.jumps_s) * SECOND)
         self._come_to_rest()
         self.judge.judge_rest()
 
@@ -210,9 +211,9 @@ class World:
         for _ in range(60):
             self.run_until(self.now + 10 * SECOND)
             waiting = self.judge.unended()
-            if not waiting:
+            if not waiting and not self.judge.unanswered():
                 break
-            soonest = min(key.time_us for key in waiting)
+            soonest = min((key.time_us for key in waiting), default=0)
             if soonest > self.now + 30 * SECOND:
                 self._jump(soonest - self.now - 10 * SECOND)
 
@@ -288,7 +289,7 @@ class World:
         """Ingest does one thing after the other, sometimes slowly."""
         trouble = self.profile.trouble
         lags = not self.calm and self.rng.random() < trouble.lag / 4
-        self.after(self.jitter(*trouble.lag_ms) if lags else self.jitter(100, 1000), self._ingest)
+        self.after(self.jitter(*trouble.lag_ms if lags else trouble.ingest_ms), self._ingest)
         self.tables.turn()
 
     # -- the logs -------------------------------------------------------------------------------------------------------

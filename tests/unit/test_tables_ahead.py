@@ -3,6 +3,7 @@
 import pytest
 
 from scylla_spark.core.engine.action import Lookup
+from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.stored_task_records import Known, ScanRow
@@ -80,3 +81,16 @@ def test_a_key_of_a_closed_hour_is_looked_up_since_no_scan_tells_that_an_earlier
     world.engine.looked_up(world.tenure, {key: Known(ended=True)}, Basis(1, 1), world.now)
     world.pump()
     assert CANCELLED not in [fact.outcome for fact in world.facts]
+
+
+def test_a_cancel_ends_a_due_task_of_a_paused_queue_once_the_tables_have_answered():
+    world = Harness(queues={"stopped": QueueLimits(paused=True)})
+    world.partition.ended.since_us = NOW + 2 * SECOND  # ends before that are forgotten: the tables know
+    key = world.enqueue(due=1, queue="stopped")
+    world.at(2)
+    world.command(CANCEL, key, request_id="r")
+    world.pump()
+    (asked,) = [item for item in world.other if isinstance(item, Lookup)]
+    world.engine.looked_up(world.tenure, {key: Known()}, Basis(2), world.now)
+    world.pump()
+    assert (asked.keys, [(fact.outcome, fact.request_id) for fact in world.facts]) == ([key], [(CANCELLED, "r")])

@@ -96,8 +96,8 @@ class Cancels:
         ):  # else the tables tell of what we wrote, and the lane waits until that is read back
             self._recorder.answer(partition, entry.key, entry.requests, now)
             lane.remove(key)
-        elif entry.cancelled and entry.stage is OPEN and entry is not lane.active:
-            self.close(partition, entry, now)
+        elif entry.cancelled and entry.stage is OPEN and not _is_starting(lane, entry):
+            self.close(partition, entry, now)  # a head too: it may wait for a queue that is paused, or for room
         if lane.state is LOOKUP and lane.active in (entry, None):
             lane.state = WAITING
         if not done:
@@ -159,11 +159,10 @@ class Cancels:
             self._book.cancel(lease, requests_of([command]), now)
             return
         entry.cancelled = True
-        starting = entry is lane.active and lane.state is STARTING
         if command.grace_ms is not None and self._runs.end_of(entry, command.grace_ms):
             entry.requests += requests_of([command])  # the fact of the end answers
             return
-        if starting or entry.stage is not OPEN:
+        if _is_starting(lane, entry) or entry.stage is not OPEN:
             self._recorder.answer(partition, entry.key, [command.request_id], now)
             return
         entry.requests += requests_of([command])
@@ -200,6 +199,11 @@ class Cancels:
         entry.stage = CLOSING
         fact = Fact(entry.key, entry.attempt, outcome, finished_us=now, used=entry.used, failure=failure)
         self._recorder.record(partition, fact.of(entry.data), now)
+
+
+def _is_starting(lane: Lane, entry: Entry) -> bool:
+    """Whether the fact that the task starts is being written: it starts, whoever cancels it now."""
+    return entry is lane.active and lane.state is STARTING
 
 
 def requests_of(commands: Iterable[Command]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ SEEN_LATE = {"believes_late_fences", "chokes_while_taking", "old_answers_count",
 
 LIKELY = {
     "acts_on_sends": 830, "answers_one": 6, "answers_outlive_tenures": 18, "drops_its_own_fence": 26,
-    "forgets_attempts": 5_615, "forgets_cancelled": 34, "forgets_for_good": 125, "horizon_after_progress": 111,
+    "forgets_attempts": 1_156, "forgets_cancelled": 34, "forgets_for_good": 125, "horizon_after_progress": 111,
     "ingest_ignores_fences": 107, "late_starts": 211, "never_lets_go": 9, "orphans": 68, "reads_too_early": 28,
     "resigns_owing_caution": 4, "revokes_at_once": 5, "scan_ignores_far_records": 6, "starts_behind_the_tail": 10,
     "starts_without_membership": 3,

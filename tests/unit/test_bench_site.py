@@ -17,6 +17,7 @@ def settings(tmp_path):
     return Settings(_env_file=None, data_dir=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_task_that_stands_in_both_tables_counts_once(settings):
     keys = [TaskKey(at(10), f"{prefix}-{n}", "u") for prefix in ("near", "far") for n in range(3)]
     append(settings.tables_path, TASKS, [task(key) for key in keys[:4]])

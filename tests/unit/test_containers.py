@@ -123,6 +123,7 @@ def left_by(folder, script):
     return report, told.outputs
 
 
+@pytest.mark.slow
 def test_folders_within_folders_are_removed_however_deep_and_end_nothing(tmp_path):
     deep = "import os\nfor _ in range(3_000): os.mkdir('d'); os.chdir('d')"
     report, _ = left_by(tmp_path, deep)
@@ -138,6 +139,7 @@ def test_what_cannot_be_removed_is_logged_and_the_task_ends_as_it_has(tmp_path, 
     assert "cannot be removed" in caplog.text
 
 
+@pytest.mark.slow
 def test_no_output_is_lost_without_a_word_among_very_many_files(tmp_path):
     script = "open('report.pdf', 'w')\nfor number in range({}): open(f'.cache{{number}}', 'w')"
     report, outputs = left_by(tmp_path, script.format(999))

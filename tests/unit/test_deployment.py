@@ -151,6 +151,7 @@ def test_a_dispatcher_without_tables_says_so_and_stops(tmp_path):
         Deployment(settings(tmp_path, logs={"enabled": False}, **READER), roles=["dispatch"]).start()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["no_such_module", "./no_such_file.py"])
 def test_a_dispatcher_says_which_handlers_it_cannot_import_and_stops(tmp_path, monkeypatch, module):
     monkeypatch.setattr(TableReader, "rules", lambda _self: Rules(8))

@@ -217,6 +217,7 @@ def test_what_was_proved_to_another_address_opens_no_desk(desk, tmp_path):
         assert reader.readline() == b""
 
 
+@pytest.mark.slow
 def test_a_stranger_may_say_little_and_few_may_listen(desk, monkeypatch):
     host, port = desk.address.split(":")
     with socket.create_connection((host, int(port)), 10) as stranger:
@@ -255,6 +256,7 @@ def is_over(connection):
         return False
 
 
+@pytest.mark.slow
 def test_however_many_strangers_are_silent_who_knows_the_secret_comes_in(desk, tmp_path, monkeypatch):
     monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 8)
 
@@ -270,6 +272,7 @@ def test_however_many_strangers_are_silent_who_knows_the_secret_comes_in(desk, t
         assert sum(map(is_over, strangers)) == 13
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only there is all of 127/8 this machine")
 def test_a_crowd_of_one_address_makes_way_for_itself_only(desk, monkeypatch):
     monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 4)

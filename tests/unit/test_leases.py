@@ -735,6 +735,7 @@ def test_requests_are_remembered_within_bounds(world, monkeypatch):
     assert (len(requests_of._told), requests_of._bytes, len(requests_of._sessions)) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_request_keeps_nothing_of_a_partition_that_is_left(world):
     world.put()
     for number in range(50):

@@ -97,6 +97,7 @@ def test_rows_hold_every_line_and_what_cannot_be_read_is_counted():
     assert list(log_rows([], 4)) == []
 
 
+@pytest.mark.slow
 def test_rows_of_short_lines_in_lanes_with_long_names_are_made_in_bounded_memory():
     key = TaskKey(5, "客" * 1024, "票" * 1024)
     value = encode(LogRecord(key, 1, 1, tuple(LogLine(n, 5, "stdout", None, ".") for n in range(1, 1_001))))

@@ -49,6 +49,7 @@ def test_all_who_look_at_the_same_within_a_moment_are_shown_what_one_has_seen(en
     assert len(engine.asked) == before + 1
 
 
+@pytest.mark.slow
 def test_looks_that_differ_have_a_fifth_of_the_engines_time(engine):
     looks, begun = Looks(engine), time.monotonic()
     with ThreadPoolExecutor(8) as threads:

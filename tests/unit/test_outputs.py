@@ -124,6 +124,7 @@ def test_files_of_an_attempt_are_bounded_together_and_what_is_too_much_leaves_no
     assert sorted(map(len, stored(tmp_path).values())) == [400, 500]
 
 
+@pytest.mark.slow
 def test_an_attempt_leaves_no_more_than_some_files_behind(outputs):
     for number in range(MAX_OUTPUTS):
         outputs.write(f"{number}", b"", None)

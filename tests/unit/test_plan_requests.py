@@ -167,6 +167,7 @@ def test_each_of_many_who_ask_at_once_gets_his_own_answer(kafka, planner):
     assert kafka.consumers[0].closed
 
 
+@pytest.mark.slow
 def test_no_limit_counts_the_wait_for_others_and_whoever_only_reads_or_tells_goes_on(kafka, planner):
     kafka.answers = lambda name: False
     *asked, reading, telling = at_once(
@@ -181,6 +182,7 @@ def test_no_limit_counts_the_wait_for_others_and_whoever_only_reads_or_tells_goe
     assert max(reading[1], telling[1]) < 0.5
 
 
+@pytest.mark.slow
 def test_who_asks_later_is_answered_while_others_still_wait(kafka, planner):
     kafka.answers = lambda name: len(kafka.asked) > 1
     (silent, _), (answer, took) = at_once(

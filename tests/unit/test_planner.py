@@ -696,6 +696,7 @@ def test_one_event_is_told_to_each_once_though_other_records_come_first_after_th
     assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent) == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["up", "first"])
 def test_the_end_of_a_run_is_told_to_each_once_though_the_planner_ends_in_its_midst(work: str) -> None:
     plan = PlannerHarness()

@@ -170,6 +170,7 @@ def test_the_last_times_before_a_long_silence_take_few_steps(monkeypatch):
     assert len(steps) < 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_going_back_finds_what_going_on_has_found(seed):
     rng = random.Random(seed)

@@ -31,6 +31,7 @@ def producer():
     made.close(timeout=1)
 
 
+@pytest.mark.slow
 def test_what_is_sent_to_a_topic_that_nobody_knows_fails_at_once_and_says_why(producer):
     with structlog.testing.capture_logs() as logged:
         never_waiting(producer, ["gone", "away"])
@@ -53,6 +54,7 @@ def test_a_follow_up_that_cannot_go_fails_its_attempt_and_holds_nobody_up(produc
     assert f"no broker has told where topic '{topics.schedules}' is" in failure.message
 
 
+@pytest.mark.slow
 def test_the_engine_has_nothing_to_send_before_its_producer_never_waits(producer, monkeypatch):
     made = dispatcher.Dispatcher(Settings(_env_file=None, partitions=1), {})
     waited = []

@@ -138,6 +138,7 @@ def test_batches_of_old_formats_are_read_or_passed_over_and_set_aside():
     assert (unread.offsets, unread.reason, end) == (Range(0, 2), "unreadable", 2)
 
 
+@pytest.mark.slow
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), max_size=3),
     behind=st.binary(max_size=4),
@@ -207,6 +208,7 @@ def test_records_beyond_a_thousand_are_read_the_same():
     assert read == [(number, str(number).encode()) for number in range(7, 2500)]
 
 
+@pytest.mark.slow
 def test_a_take_ends_when_there_is_no_room_and_the_next_goes_on():
     large = batch(GZIP, *[(b"k", b"x" * 1_000_000, [])] * 40)
     data = b"".join(struct.pack(">q", 40 * number) + large[8:] for number in range(3))

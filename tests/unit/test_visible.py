@@ -188,6 +188,7 @@ def test_what_libraries_log_is_harmless(capsys, monkeypatch):
     assert harmless(err)
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(),

@@ -212,6 +212,7 @@ def test_a_report_that_is_refused_fails_alone_among_many_and_signs_are_told(desk
     assert len(desk.call()[1]["results"]) == 2, "it is over"
 
 
+@pytest.mark.slow
 def test_signs_that_are_refused_for_ever_end_no_conversation():
     class Picky(SyncScript):
         refused = 0
@@ -541,6 +542,7 @@ class Breaking(SyncScript):
         return Half(*answer)
 
 
+@pytest.mark.slow
 def test_a_call_of_which_the_answer_was_cut_off_comes_again_as_it_was():
     with Breaking(1, 3, tasks=1) as server:
         (lease,) = list_of(Worker(server.url, "q", name="w").leases(1, idle="0.3s"))
@@ -558,6 +560,7 @@ class Overtaken(SyncScript):
         return Half(200, told | {"leases": []}) if status == 409 else (status, told)
 
 
+@pytest.mark.slow
 def test_an_answer_to_an_overtaken_call_that_was_cut_off_ends_nothing():
     with Overtaken(tasks=3) as server:
         assert len(list_of(Worker(server.url, "q", name="w").leases(1, idle="0.3s"))) == 3

@@ -431,7 +431,13 @@ def _backfilled(world: PlanWorld, groups: list[Any], state: PlanState) -> None:
                 sorted({*found, *kept}) == sorted(planned),
                 f"backfill {number}: of {len(planned)} times some neither ran nor are left",
             )
-    idle = [one.number for one in past.backfills.values() if one.may_launch]
+    ends = [change for group in groups for change in group.changes if change[0] == "end" and change[1] == "past"]
+    just_now = {
+        change[6][1].split("/")[2]
+        for change in ends
+        if change[5] > world.now - SECOND and change[6][1].startswith("backfill/")
+    }
+    idle = [one.number for one in past.backfills.values() if one.may_launch and str(one.number) not in just_now]
     _hold(not idle, f"nobody launches what is left of backfills {idle}")
 
 

@@ -43,7 +43,7 @@ class Load:
         unique: chance that a name is to be unique; then lanes have a few names only.
         limited: chance that a task bears the key of a rate limit as a tag, and that what yields has run into one …
         limit_ms: … and how long that is to wait; one is drawn.
-        queues: of the lanes, by name; one is drawn. None: all that the world has.
+        queues: of the lanes, by name; one is drawn; empty: of all that the world has.
     """
 
     tasks: int = 40
@@ -398,8 +398,3 @@ REDEFINED = tuple(
     if profile.name in ("usual", "short memory", "killed", "moving", "bulk", "tiny memory")
 )
 """The same worlds while definitions of queues change. They stand apart: which seed plays in which of the others is known."""
-
-
-def profile_of(seed: int) -> Profile:
-    """Seeds play in all kinds of worlds by turns."""
-    return PROFILES[seed % len(PROFILES)]

@@ -9,8 +9,6 @@ from scylla_spark.core.records.command import Command, validate
 from scylla_spark.core.records.fact import decode
 
 SECOND = 1_000_000
-MINUTE = 60 * SECOND
-HOUR = 60 * MINUTE
 
 
 class TaskRecord(NamedTuple):

@@ -14,7 +14,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from tests.simulation.broken_rules import RULES
-from tests.simulation.profiles import LEASE_PROFILES, PROFILES, REDEFINED, Profile, profile_of
+from tests.simulation.profiles import PROFILES, Profile
 from tests.simulation.world import violation_of
 
 _BLOCK = 100
@@ -24,32 +24,20 @@ def _pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),))
 
 
-def violations(first: int, count: int) -> Iterator[str]:
+def violations(first: int, count: int, profiles: Sequence[Profile] = PROFILES) -> Iterator[str]:
     """Plays seeds first … first + count - 1 on all cores; what was broken, by seed."""
     blocks = [range(seed, min(seed + _BLOCK, first + count)) for seed in range(first, first + count, _BLOCK)]
     with _pool() as pool:
-        for block, found in zip(blocks, pool.map(_play, blocks), strict=True):
+        for block, found in zip(blocks, pool.map(partial(play, profiles=profiles), blocks), strict=True):
             if sys.stderr.isatty():
                 print(f"\r{block.stop - first} of {count}", end="", file=sys.stderr)
             yield from found
 
 
-def lease_violations(first: int, count: int) -> Iterator[str]:
-    """The same in worlds with workers."""
-    blocks = [range(seed, min(seed + _BLOCK, first + count)) for seed in range(first, first + count, _BLOCK)]
-    with _pool() as pool:
-        for found in pool.map(partial(_play, profiles=LEASE_PROFILES), blocks):
-            yield from found
-
-
-def _play(seeds: range, profiles: Sequence[Profile] = PROFILES) -> list[str]:
+def play(seeds: range, profiles: Sequence[Profile] = PROFILES) -> list[str]:
+    """Plays seeds one after the other, in worlds of these kinds by turns; what was broken, by seed."""
     found = (violation_of(seed, profiles[seed % len(profiles)]) for seed in seeds)
     return [violation for violation in found if violation is not None]
-
-
-def redefined(seeds: range) -> Iterator[str]:
-    """Plays seeds while definitions of queues change; what was broken, by seed."""
-    yield from _play(seeds, REDEFINED)
 
 
 def _end_with(parent: int) -> None:
@@ -74,10 +62,10 @@ def main(first: int, count: int) -> int:
     return 1 if broken else 0
 
 
-def seeds_needed(switch: str, first: int, count: int) -> tuple[int, str] | None:
+def seeds_needed(switch: str, first: int, count: int, profiles: Sequence[Profile] = PROFILES) -> tuple[int, str] | None:
     """How many seeds it takes to see that a rule is broken, and what is seen; None if none of them shows it."""
     for seed in range(first, first + count):
-        found = violation_of(seed, profile_of(seed).breaking(*switch.split("+")))
+        found = violation_of(seed, profiles[seed % len(profiles)].breaking(*switch.split("+")))
         if found is not None:
             return seed - first + 1, found
     return None

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.broken_rules import LEASE_RULES
 from tests.simulation.judge import Violation
 from tests.simulation.profiles import LEASE_PROFILES
-from tests.simulation.run import lease_violations
+from tests.simulation.run import violations
 from tests.simulation.world import simulate
 
 SEEDS = int(os.environ.get("LEASE_SEEDS", "60"))
@@ -17,7 +17,7 @@ SEEN_LATE = {"promises_blindly", "reads_leased_in_turn", "no_stubs"}
 
 
 def test_no_seed_breaks_a_promise_to_workers():
-    assert list(lease_violations(FIRST, SEEDS)) == []
+    assert list(violations(FIRST, SEEDS, LEASE_PROFILES)) == []
 
 
 def test_workers_meet_all_that_may_happen_to_them():

@@ -53,6 +53,7 @@ class Options:
         batch: `drain` with a batch handler.
         replay: `single` in a queue of order "replay".
         hours: `drain` of tasks due during so many past hours.
+        turns: how often a load and the same with a burden are measured by turns, where their p99 are compared.
         paused: `pending` with overdue tasks of a paused queue.
         fleet: `leases` that are held by many workers.
         lines: `logs` with so many lines of each handler.
@@ -72,6 +73,7 @@ class Options:
     paused: bool = False
     fleet: bool = False
     hours: float = 0
+    turns: int = 3
     lines: int | None = None
 
     def needing(self, section: str, **values: Any) -> Options:

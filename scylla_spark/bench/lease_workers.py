@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from http.client import HTTPConnection
 from typing import Any, Final
@@ -132,7 +133,7 @@ def lease_turns(channel: Channel, settings: Settings, *, api: str, queue: str, s
             sequence += 1
             want = [{"queue": queue, "max": 1}] if boot_us() < until else []
             begun = boot_us()
-            answer = post(connection, "/v1/workers/turns/sync", _sync_body(sequence, want, held))
+            answer = post(connection, f"/v1/workers/turns-{os.getpid()}/sync", _sync_body(sequence, want, held))
             us = boot_us() - begun
             if held and answer["leases"]:
                 took["sync"].append(us)

@@ -13,6 +13,7 @@ _PARTS = (
     ("executors.local.forkserver", "children"),
     ("pyspark.daemon", "spark_python"),
     ("scylla_spark.services.api", "api"),
+    ("services.dispatch.log_process", "logs"),
     ("java", "jvm"),
 )
 
@@ -46,8 +47,8 @@ def cpu_by_part(root: int, leave_out: Collection[int] = ()) -> dict[str, float]:
         leave_out: processes that are left out, with their descendants.
 
     Returns:
-        "driver", "jvm", "jvm_jit" (its living compiler threads), "broker", "children" (of the local pool), "spark_python", "api" and
-        "other" → seconds.
+        "driver", "jvm", "jvm_jit" (its living compiler threads), "broker", "children" (of the local pool), "spark_python", "api",
+        "logs" and "other" → seconds.
     """
     tick = os.sysconf("SC_CLK_TCK")
     seconds: dict[str, float] = {}

@@ -85,6 +85,7 @@ def main(name: str, args: Sequence[str]) -> int:
         fleet=given.fleet,
         paused=given.paused,
         hours=given.hours,
+        turns=given.turns,
         lines=given.lines,
     )
     with _result_stream() as out:
@@ -126,6 +127,9 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--fleet", action="store_true", help="leases: held by many workers, for --seconds")
     parser.add_argument("--replay", action="store_true", help="single: in a queue of order replay")
     parser.add_argument("--paused", action="store_true", help="pending: overdue tasks of a paused queue")
+    parser.add_argument(
+        "--turns", type=int, default=3, help="logs, neighbours, onlookers: how often both loads are measured"
+    )
     parser.add_argument("--hours", type=float, default=0, help="drain: tasks due during so many past hours")
     parser.add_argument("--lines", type=int, help="logs: lines that each handler prints")
     parser.add_argument("--profile", action="store_true", help="tell stderr where the driver spends its time")

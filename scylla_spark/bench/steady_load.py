@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,6 +94,26 @@ class Result:
     def early(self) -> int:
         """How many began before their time."""
         return sum(late < 0 for late in self.late_us)
+
+
+def joined(results: Sequence[Result]) -> Result:
+    """What was seen of the same load several times on one deployment, as one: the machine changes its state within minutes.
+
+    Args:
+        results: at least one, in the order in which they were taken.
+    """
+    parts: Counter[str] = Counter()
+    for one in results:
+        parts.update(one.cpu_seconds)
+    return Result(
+        late=[pair for one in results for pair in one.late],
+        floor=[late for one in results for late in one.floor],
+        lost=sum(one.lost for one in results),
+        cores=sum(one.cores for one in results) / len(results),
+        cpu_seconds={name: round(seconds, 2) for name, seconds in parts.items()},
+        violations=results[-1].violations,
+        behind_ms=max(one.behind_ms for one in results),
+    )
 
 
 def measure(settings: Settings, load: Load, *, before: int | None = 0) -> Result:

@@ -143,6 +143,12 @@ class LogMemory:
         return self._words[_WRITTEN] != self._words[_READ]
 
     @property
+    def holds_lines(self) -> bool:
+        """Whether there is anything in either part."""
+        words = self._words
+        return bool(words[_WRITTEN] != words[_READ] or words[_BEGIN] != words[_END])
+
+    @property
     def fills_up(self) -> bool:
         """Whether more than an eighth of the queue waits: whoever empties it is too slow."""
         return (self._words[_WRITTEN] - self._words[_READ]) * 8 > self._queue

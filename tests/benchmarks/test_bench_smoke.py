@@ -27,12 +27,15 @@ SMALL = {
     "recover": (["--tasks", "5000"], (*SECONDS, "ready_seconds", "all_seconds")),
     "start": (["--tasks", "1"], (*SECONDS, "restart_ratio", "dispatcher_seconds", "cpu_seconds")),
     "onlookers": (
-        ["--seconds", "3", "--warm", "100", "--stored", "5000"],
+        ["--seconds", "3", "--warm", "100", "--stored", "5000", "--turns", "1"],
         (*LATENCY, "one_screen_cores", "screens_cores", "api_ratio"),
     ),
-    "neighbours": (["--seconds", "3", "--warm", "100"], (*LATENCY, "leased", "sync_p50_ms", "sync_ratio")),
+    "neighbours": (
+        ["--seconds", "3", "--warm", "100", "--turns", "1"],
+        (*LATENCY, "leased", "sync_p50_ms", "sync_ratio"),
+    ),
     "dashboard": (["--tasks", "5000"], (*LATENCY, "screens", "worst_p99_ms", "heat_map_first_ms", "first_paint_ms")),
-    "logs": (["--seconds", "3", "--warm", "100"], (*LATENCY, "lines", "dropped", "missing")),
+    "logs": (["--seconds", "3", "--warm", "100", "--turns", "1"], (*LATENCY, "lines", "dropped", "missing")),
     "watched": (["--tasks", "3"], LATENCY),
     "async": (["--tasks", "500"], (*SECONDS, "child_mb", "children")),
     "sandbox": (["--tasks", "5"], LATENCY),

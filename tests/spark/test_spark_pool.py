@@ -24,7 +24,7 @@ from tests.support.executor_conformance import (
     alive,
     invocation,
 )
-from tests.support.waiting import holds
+from tests.support.waiting import eventually, holds
 
 pytestmark = pytest.mark.spark
 HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers.py"))
@@ -84,6 +84,38 @@ def running(spark, kept, tmp_path_factory):
     running = Running(pool, slack_s=20)
     yield running
     pool.stop(drain_s=0)
+
+
+class Ended:
+    """A session whose JVM was killed."""
+
+    class sparkContext:
+        master = "local[2]"
+
+        @staticmethod
+        def setLocalProperty(name, value):
+            """It was alive then."""
+
+        @staticmethod
+        def addJobTag(tag):
+            raise ConnectionRefusedError("nobody listens")
+
+
+def test_a_session_that_has_ended_ends_the_pool_and_leaves_no_task_hanging(spark):
+    pool, outcomes = SparkPool([HANDLERS]), []
+    pool.start(outcomes.extend)
+    pool.attach(Ended())
+    assert pool.room() > 0
+    first, second = invocation("noop"), invocation("noop")
+    pool.submit([first])
+    eventually(lambda: pool.failure is not None, 10, "the pool says that it can run nothing")
+    eventually(
+        lambda: [(one.id, one.failure.kind) for one in outcomes] == [(first.id, "executor_lost")], 10, "it is told"
+    )
+    assert pool.room() == 0
+    pool.submit([second])
+    pool.stop(drain_s=0)
+    assert [(one.id, one.outcome) for one in outcomes[1:]] == [(second.id, "not_started")]
 
 
 class TestSparkPoolConforms(ExecutorConformance):

@@ -78,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     # which roles and executors there are, its catalogues name as texts; where handlers are looked for, each process says itself
     "services": _LEAVES | {"config", "executors", "io.host", "io.kafka", "log", "services"},
     "services.ingest": (_IO - {"core.plan"}) | {"services", "services.ingest"},
-    "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},
+    "services.dispatch": _IO | {"core.engine", "executors", "log", "services", "services.dispatch"},
     "services.plan": (_IO - {"transforms"}) | {"services", "services.plan"},
     "services.api": (_IO - {"transforms"})
     | {"client", "log", "services", "services.api", "services.simulate", "services.dashboard"},

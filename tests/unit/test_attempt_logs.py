@@ -215,7 +215,7 @@ class Endless:
 
 def test_a_process_that_outlives_its_child_and_writes_on_does_not_keep_the_lines_of_others(settings):
     logs, memory = AttemptLogs(settings), Endless()
-    logs._bury(_Source(memory, AttemptLines(logs._redaction, most_line=100, most_attempt=100)))
+    logs._bury(_Source(1, memory, AttemptLines(logs._redaction, most_line=100, most_attempt=100)))
     assert memory.taken < 5_000
     assert memory.room == 0, "it is let go of"
 

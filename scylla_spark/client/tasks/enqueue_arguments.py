@@ -104,6 +104,9 @@ def command(
     )  # fmt: skip
 
 
+_FIELDS: Final = tuple(name for name in inspect.signature(command).parameters if name not in ("now", "unknown"))
+
+
 def asks_for_unique(unique: object, uniqueness_key: object) -> bool:
     """Whether the name of a task is to be unique among open tasks, by the argument `unique`.
 
@@ -260,12 +263,11 @@ def keywords(task: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ArgumentError: it is no mapping, names no handler, or holds something else.
     """
-    known = [name for name in inspect.signature(command).parameters if name not in ("now", "unknown")]
     if not isinstance(task, Mapping):
         raise ArgumentError(f"A task is a mapping, not a {type(task).__name__}.", reason="wrong_value")
-    if unknown := [name for name in task if name not in known]:
+    if unknown := [name for name in task if name not in _FIELDS]:
         raise ArgumentError(
-            f"A task has no field {unknown}.", hint=f"Fields: {', '.join(known)}.", reason="wrong_value"
+            f"A task has no field {unknown}.", hint=f"Fields: {', '.join(_FIELDS)}.", reason="wrong_value"
         )
     if "handler" not in task:
         raise ArgumentError(

@@ -78,6 +78,9 @@ class SparkPool:
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
+
+    Attributes:
+        failure: why it can run nothing any more: its session has ended; None: it can.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class SparkPool:
         pass_environment: Sequence[str] = (),
         longest_s: float = LONGEST_RUN_S,
     ) -> None:
+        self.failure: BaseException | None = None
         self._spark: SparkSession | None = None
         self._config = WorkerConfig(
             tuple(modules), children, kill_grace_s, tuple(pass_environment), longest_s=longest_s
@@ -163,7 +167,7 @@ class SparkPool:
     def room(self) -> int:
         """One chunk for each free slot and one chunk ahead for each slot, less what waits."""
         with self._news:
-            if self._stopping or not self._threads:
+            if self._stopping or not self._threads or self.failure is not None:
                 return 0
             chunks = 2 * self._slots - len(self._running)
             return max(0, chunks * self._chunk_size(self._last) - len(self._backlog))
@@ -259,11 +263,13 @@ class SparkPool:
             thread.start()
 
     def _work(self, spark: SparkSession) -> None:
-        context = spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
+        try:
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
+        except Exception as error:
+            self.failure = error
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._stopping or self._backlog.ready)
+                self._news.wait_for(lambda: self._stopping or (self._backlog.ready and self.failure is None))
                 if self._stopping:
                     return
                 chunk = _Chunk(next(self._tags), self._take())
@@ -280,19 +286,22 @@ class SparkPool:
         if not wanted:
             return found
         context = spark.sparkContext
-        context.addJobTag(chunk.tag)
-        context.setJobGroup(chunk.tag, f"scylla-spark: {len(wanted)} tasks")
         try:
+            context.addJobTag(chunk.tag)
+            context.setJobGroup(chunk.tag, f"scylla-spark: {len(wanted)} tasks")
             rows = self._frame(spark, chunk, wanted).collect()
             self._keep(rows)
             found += [outcome(row) for row in rows]
         except Exception as error:
             if not (chunk.killed or chunk.stopped):
                 _log.warning("a chunk of %d tasks was lost: %s", len(wanted), str(error)[:2000])
-        finally:
+            if _has_ended(context):
+                self.failure = error
+                return found
+        with contextlib.suppress(Exception):  # the session may end at any time
             context.removeJobTag(chunk.tag)
-        if chunk.killed or chunk.stopped:
-            _await_tasks(context, chunk.tag)
+            if chunk.killed or chunk.stopped:
+                _await_tasks(context, chunk.tag)
         return found
 
     def _keep(self, rows: Sequence[Any]) -> None:
@@ -381,6 +390,14 @@ class SparkPool:
                     return
 
         threading.Thread(target=cancel, args=(self._spark.sparkContext,), name="spark-pool-cancel", daemon=True).start()
+
+
+def _has_ended(context: Any) -> bool:
+    """Whether a Spark context, or the JVM that it is in, is there no more."""
+    try:
+        return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - the only way to ask
+    except Exception:
+        return True
 
 
 def _listener(context: SparkContext, heard: Callable[[Mapping[int, int]], None]) -> BegunListener:

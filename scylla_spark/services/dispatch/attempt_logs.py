@@ -1,4 +1,4 @@
-"""The way of a dispatcher's log lines to the topic `logs`: one thread, which nobody waits for.
+"""The way of log lines to the topic `logs`: one thread, which nobody waits for.
 
 It looks at the memory of every child some times a second, takes what is there in small slices, so that the engine's thread gets its
 turn, and hands records to a producer of its own. Without Kafka lines wait in a bounded queue, then are dropped and counted, while
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.secret_values import secrets_in
-from scylla_spark.config.settings import Settings
+from scylla_spark.config.settings import Logs, Settings
 from scylla_spark.core.key import place_of
 from scylla_spark.core.records.log_record import LogLine
 from scylla_spark.core.redaction import Redaction
@@ -63,8 +63,9 @@ class TakesLines(Protocol):
 
 
 class _Source(NamedTuple):
-    """A child's memory, and the reader of its frames."""
+    """A child, its memory, and the reader of its frames."""
 
+    child: Hashable
     memory: LogMemory
     lines: AttemptLines
 
@@ -99,15 +100,25 @@ class _Gathered:
 
 
 class AttemptLogs(Collector):
-    """The LogKeeper of a dispatcher, and what it counts in Prometheus form.
+    """A LogKeeper, and what it counts in Prometheus form.
 
     Args:
         settings: with the broker's address.
         secrets: values that must not appear in lines.
+        let_go: is told of each dead child of which nothing is left to read.
+
+    Attributes:
+        sent: lines that Kafka has acknowledged.
     """
 
-    def __init__(self, settings: Settings, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        secrets: Iterable[str] = (),
+        let_go: Callable[[Hashable], None] = lambda child: None,
+    ) -> None:
         self._settings = settings
+        self._let_go = let_go
         self._bounds = settings.logs
         self._redaction = Redaction(secrets)
         self._queue = LogQueue(settings.logs.buffer)
@@ -124,7 +135,7 @@ class AttemptLogs(Collector):
         self._retry_us = 0
         self._quiet_until_us = 0
         self._under_way = 0
-        self._sent = self._missing = self._failed = 0
+        self.sent = self._missing = self._failed = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="attempt-logs", daemon=True)
 
@@ -134,12 +145,15 @@ class AttemptLogs(Collector):
 
     def open(self, child: Hashable) -> int:
         """A descriptor of the memory for the lines of a child, which the caller closes."""
-        bounds = self._bounds
-        fd = LogMemory.create_fd(head=bounds.head, rest=bounds.tail, line=bounds.line)
-        source = _Source(LogMemory(fd), self._reader())
+        fd = memory_fd(self._bounds)
+        self.read(child, fd)
+        return fd
+
+    def read(self, child: Hashable, fd: int) -> None:
+        """Reads the memory of a child; the descriptor stays the caller's."""
+        source = _Source(child, LogMemory(fd), self._reader())
         with self._lock:
             self._sources[child] = source
-        return fd
 
     def close(self, child: Hashable) -> None:
         """The child is dead: what it has left is read, and then let go of."""
@@ -189,9 +203,12 @@ class AttemptLogs(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """The counts, when Prometheus asks."""
-        yield _counter("log_lines", "Lines of attempts that stand on the topic `logs`", self._sent)
-        dropped = self._missing + self._queue.dropped + self._failed
-        yield _counter("log_lines_dropped", "Lines that were left out: beyond a bound, or not sent in time", dropped)
+        return counters(self.sent, self.dropped)
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were left out: beyond a bound, or not sent in time."""
+        return self._missing + self._queue.dropped + self._failed
 
     def describe(self) -> list[CounterMetricFamily]:
         """Nothing before it is asked."""
@@ -243,6 +260,7 @@ class AttemptLogs(Collector):
             self._stopping.wait(0 if self._stopping.is_set() else _BUSY_S / 4)
         self._read(source.lines, source.memory.take_rest())
         source.memory.close()
+        self._let_go(source.child)
 
     def _read_heard(self) -> bool:
         """Reads a slice of what has come from another machine; returns whether there was any."""
@@ -313,7 +331,7 @@ class AttemptLogs(Collector):
             if failed:
                 self._failed += lines
             else:
-                self._sent += lines
+                self.sent += lines
 
     def _postpone(self, error: Exception) -> None:
         now = boot_us()
@@ -351,6 +369,17 @@ def known_secrets(settings: Settings) -> set[str]:
         found.add(password(kafka))
     found.add(desk_secret(settings))
     return found
+
+
+def memory_fd(bounds: Logs) -> int:
+    """A descriptor of a new memory for the lines of a child."""
+    return LogMemory.create_fd(head=bounds.head, rest=bounds.tail, line=bounds.line)
+
+
+def counters(sent: int, dropped: int) -> Iterator[CounterMetricFamily]:
+    """The counts of lines, in Prometheus form."""
+    yield _counter("log_lines", "Lines of attempts that stand on the topic `logs`", sent)
+    yield _counter("log_lines_dropped", "Lines that were left out: beyond a bound, or not sent in time", dropped)
 
 
 def _counter(name: str, text: str, value: int) -> CounterMetricFamily:

@@ -262,9 +262,9 @@ class Dispatcher:
         Raises:
             BaseException: what ended a part.
         """
-        parts: list[Any] = [self, self._tasks, self._outcomes, self._follower]
+        parts: list[Any] = [self, self._tasks, self._outcomes, self._follower, *self.executors.values()]
         for part in parts:
-            if part is not None and part.failure is not None:
+            if getattr(part, "failure", None) is not None:
                 raise part.failure
         return (self._ticker is None or self._ticker.alive()) and self._thread.is_alive()
 

@@ -15,8 +15,8 @@ from scylla_spark.services.service import Role
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scylla_spark.services.dispatch.attempt_logs import AttemptLogs
     from scylla_spark.services.dispatch.dispatcher import Dispatcher
+    from scylla_spark.services.dispatch.logs_apart import LogsApart
 
 log = structlog.get_logger("dispatch")
 
@@ -34,7 +34,7 @@ class DispatchService:
         self._server = server
         self._begun = False
         self.dispatcher = _dispatcher(settings)
-        self._logs: AttemptLogs | None = None
+        self._logs: LogsApart | None = None
 
     def start(self) -> None:
         """Begins to take partitions, and to run what the executors can run by now.
@@ -85,13 +85,14 @@ class DispatchService:
     def _keep_logs(self) -> None:
         """Sends on what handlers print and log, where that is wanted; secrets are taken out, of notes of progress in any case."""
         from scylla_spark.core.redaction import Redaction
-        from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, known_secrets
+        from scylla_spark.services.dispatch.attempt_logs import known_secrets
+        from scylla_spark.services.dispatch.logs_apart import LogsApart
 
         secrets = known_secrets(self._settings)
         self.dispatcher.notes.redaction = Redaction(secrets)
         if not self._settings.logs.enabled:
             return
-        self._logs = AttemptLogs(self._settings, secrets)
+        self._logs = LogsApart(self._settings, secrets)
         self.dispatcher.measures.registry.register(self._logs)
         self.dispatcher.log_keeper = self._logs
         self._logs.start()

@@ -1,32 +1,53 @@
-"""What all tests share: hypothesis waits, and at the end the core-seconds are told that they and their processes have cost."""
+"""Shared by all tests: markers by folder, one broker per run, and the core-seconds that each file costs."""
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from scylla_spark.io.host.broker import EmbeddedBroker
 from tests.support.costs import Costs
+from tests.support.shared_broker import SharedBroker, ask
 
-settings.register_profile(
-    "busy", deadline=None
-)  # machines are slow for seconds at a time; what hangs is seen by the time of the run
+TESTS = Path(__file__).parent
+_BROKER = pytest.StashKey[SharedBroker]()
+
+# A machine can be slow for seconds. A test that hangs is seen by the time of the whole run.
+settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How much is told of what tests cost."""
-    parser.addoption("--costs", type=int, default=0, metavar="N", help="tell the core-seconds of the N dearest files")
+    """Adds the option for the number of files in the list of costs."""
+    parser.addoption("--costs", type=int, default=0, metavar="N", help="print the core-seconds of the N dearest files")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Counts what tests cost."""
+    """Registers a marker per folder, starts to measure, and offers a broker to the test processes of xdist."""
+    for folder in sorted(path.name for path in TESTS.iterdir() if path.is_dir()):
+        config.addinivalue_line("markers", f"{folder}: is in tests/{folder} (set by itself)")
     config.pluginmanager.register(Costs(config.getoption("--costs")))
+    if config.getoption("numprocesses", None):
+        config.stash[_BROKER] = SharedBroker()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends the shared broker."""
+    if (broker := config.stash.get(_BROKER, None)) is not None:
+        broker.stop()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Tells a test process of xdist where to ask for the broker."""
+    node.workerinput["broker"] = node.config.stash[_BROKER].socket  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Who runs what, where `--dist loadscope` is asked for (make test WORKERS=2)."""
+    """Chooses what runs in one process together, where `--dist loadscope` is asked for."""
     if config.getoption("dist") != "loadscope":
         return None
     from tests.support.xdist_folders import Folders
@@ -36,10 +57,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported and collected lives as long as the process: nobody looks for garbage meanwhile, nor through all of it later."""
+    """Collects without garbage collection: what is imported and collected lives as long as the process."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks each test with the name of its folder, before tests are chosen by their markers."""
+    for item in items:
+        item.add_marker(item.path.relative_to(TESTS).parts[0])
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the broker that all tests of a run share; see `settings_on` for topics of one's own."""
+    workerinput = getattr(request.config, "workerinput", None)
+    if workerinput is not None:
+        yield ask(workerinput["broker"])
+        return
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.bootstrap

@@ -10,8 +10,6 @@ from kafka.errors import KafkaError
 
 from tests.acceptance.place import Foreign
 
-pytestmark = pytest.mark.acceptance
-
 
 def test_with_broker_auth_clients_of_the_folder_work_and_strangers_do_not_come_in(place):
     process = place.up("--set", "broker.auth=true")

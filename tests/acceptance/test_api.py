@@ -22,8 +22,6 @@ import pytest
 from scylla_spark.io.host import die_with_parent
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 
 class Api:
     """Asks by HTTP."""

@@ -17,8 +17,6 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.support.openapi_file import FILE
 
-pytestmark = pytest.mark.acceptance
-
 EXAMPLES = 15
 CLOSES = frozenset({"create_a_token"})  # with its first success all others would be refused
 COSTLY = {"tell_what_would_have_been_under_other_limits": 3}  # examples of what takes a process of its own

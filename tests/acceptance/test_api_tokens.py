@@ -7,13 +7,9 @@ import threading
 import urllib.error
 import urllib.request
 
-import pytest
-
 from scylla_spark import Queue
 from scylla_spark.worker.worker import Worker
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.acceptance
 
 
 def status(address: str, token: str | None, path: str = "/v1/queues/mail") -> int:

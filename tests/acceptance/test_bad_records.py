@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from scylla_spark import TaskKey
 from scylla_spark.clock import iso
 from scylla_spark.core.key import partition_of
@@ -12,7 +10,6 @@ from scylla_spark.io.host.http_get import fetch
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
 LANE = "bad"
 PARTITIONS = 8
 

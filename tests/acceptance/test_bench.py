@@ -8,11 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from scylla_spark.bench.report import LATENCY
-
-pytestmark = pytest.mark.acceptance
 
 
 def test_lateness_gives_one_json_object_with_its_floor_and_leaves_nothing_behind(tmp_path: Path) -> None:

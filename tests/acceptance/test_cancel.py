@@ -6,8 +6,6 @@ from scylla_spark import Retry, TaskFailed, TaskKey
 from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 
 def test_a_cancelled_task_never_starts_and_its_lane_goes_on(deployment, scheduler):
     due = now() + 3 * SECOND

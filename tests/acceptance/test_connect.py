@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from deltalake import DeltaTable, write_deltalake
 from polars import DataFrame
 
@@ -11,8 +10,6 @@ from scylla_spark import Schedule, Trigger
 from tests.acceptance.place import PATIENCE
 from tests.support import connect_handlers
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.acceptance
 
 
 def _orders(folder: Path) -> str:

@@ -15,8 +15,6 @@ from tests.acceptance.place import PATIENCE, Process
 from tests.support.container_site import container_site_or_skip, shell
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 QUEUE = "boxes"
 _NUMBERS = count()
 

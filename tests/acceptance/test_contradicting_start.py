@@ -1,9 +1,5 @@
 """What contradicts a deployment that exists is refused, with words that say why."""
 
-import pytest
-
-pytestmark = pytest.mark.acceptance
-
 
 def test_a_second_up_on_the_same_data_is_refused_while_the_first_lives(deployment):
     second = deployment.call("up")

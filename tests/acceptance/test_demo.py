@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.acceptance
-
 COMMAND = [str(Path(sys.executable).with_name("scylla-spark")), "demo", "--json"]
 
 

@@ -1,12 +1,9 @@
 """The same key, however often it is sent: one row in `tasks`, one run."""
 
 import polars as pl
-import pytest
 
 from scylla_spark import TaskKey
 from tests.acceptance.place import SECOND, now
-
-pytestmark = pytest.mark.acceptance
 
 
 def test_duplicates_in_one_and_in_different_micro_batches_make_one_row_and_one_run(deployment, foreign):

@@ -4,8 +4,6 @@ import pytest
 
 from scylla_spark import TaskFailed
 
-pytestmark = pytest.mark.acceptance
-
 
 def test_a_task_that_has_expired_never_starts_and_its_lane_goes_on(deployment, scheduler):
     lane = "expiry"

@@ -4,12 +4,8 @@ send and its answer, and dispatch freezes between a decision and its execution.
 
 import json
 
-import pytest
-
 from tests.faults.cases import SHORT
 from tests.faults.run import play
-
-pytestmark = pytest.mark.acceptance
 
 
 def test_faults_between_two_writes_break_no_promise(shared, tmp_path):

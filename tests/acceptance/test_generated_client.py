@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.openapi_file import FILE
 
-pytestmark = pytest.mark.acceptance
-
 PROGRAM = """
 import importlib, json, pkgutil, sys
 import client

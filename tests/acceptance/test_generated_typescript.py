@@ -10,8 +10,6 @@ import pytest
 from tests.support.missing_package import absent
 from tests.support.openapi_file import FILE
 
-pytestmark = pytest.mark.acceptance
-
 PACKAGES = ("openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3")
 STRICT = (
     "--strict",

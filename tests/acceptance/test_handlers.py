@@ -10,8 +10,6 @@ from tests.acceptance.journal_handlers import Sum, Total
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 
 def test_typed_handler_is_checked_when_enqueued_and_where_it_runs_and_returns_its_type(scheduler):
     handle = scheduler.enqueue(journal_handlers.add, Sum(numbers=[1, 2, 3]))

@@ -1,11 +1,8 @@
 """Tasks lie in the hour of their scheduled time, to the millisecond."""
 
-import pytest
-
 from scylla_spark import TaskKey
 from tests.acceptance.place import now
 
-pytestmark = pytest.mark.acceptance
 HOUR = 3_600_000_000
 
 

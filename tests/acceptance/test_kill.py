@@ -6,14 +6,11 @@ import random
 import signal
 import sys
 
-import pytest
-
 from scylla_spark import TaskKey
 from scylla_spark.testing import judge
 from tests.acceptance.place import PATIENCE, Process
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
 ROUNDS = int(os.environ.get("KILLS", "1"))  # KILLS=3 python -m pytest tests/acceptance/test_kill.py
 
 

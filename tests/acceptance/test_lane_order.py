@@ -1,12 +1,8 @@
 """Tasks of one ordering id run one at a time in the order of their keys; lanes run in parallel."""
 
-import pytest
-
 from scylla_spark import TaskKey
 from scylla_spark.testing import judge, measures
 from tests.acceptance.place import SECOND, now
-
-pytestmark = pytest.mark.acceptance
 
 
 def test_100_tasks_of_a_lane_run_in_order_without_overlap_while_50_lanes_run_in_parallel(deployment, foreign):

@@ -13,8 +13,6 @@ from scylla_spark.core.key_view import id_of
 from tests.acceptance.place import PATIENCE, now
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 
 def lines(scheduler, key, within=PATIENCE, enough=lambda found: True):
     def look():

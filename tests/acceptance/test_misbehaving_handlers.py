@@ -1,11 +1,7 @@
 """Whatever user code does, only its own task fails, and the reason stands in `completions`."""
 
-import pytest
-
 from scylla_spark import TaskKey
 from tests.acceptance.place import SECOND, now
-
-pytestmark = pytest.mark.acceptance
 
 DEEDS = {
     "exit": ("failed", "child_died", "exited with code 7"),

@@ -9,7 +9,6 @@ import pytest
 
 from tests.acceptance.place import ROOT
 
-pytestmark = pytest.mark.acceptance
 NOTEBOOKS = ROOT / "notebooks"
 QUICKSTART = NOTEBOOKS / "quickstart.ipynb"
 DATA_IN = NOTEBOOKS / "data_in_work_out.ipynb"

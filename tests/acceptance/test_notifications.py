@@ -2,15 +2,12 @@
 
 import json
 
-import pytest
-
 from scylla_spark import NotificationRule, Retry
 from scylla_spark.executors.notify.signature import key_of, signed
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually, holds
 from tests.support.webhook_receiver import receiving
 
-pytestmark = pytest.mark.acceptance
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 

@@ -11,7 +11,6 @@ from tests.acceptance.place import Place
 from tests.support.store_site import BUCKET, store
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
 TABLES = ("--set", f"tables.path=s3://{BUCKET}/tables")
 ORDERS = f"s3://{BUCKET}/orders"
 WATCHING = f"""

@@ -16,8 +16,6 @@ from scylla_spark.errors import ArgumentError
 from tests.acceptance.place import PATIENCE, now
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 
 def test_files_of_each_attempt_can_be_listed_read_and_saved_also_of_one_that_died(
     deployment, scheduler, foreign, tmp_path

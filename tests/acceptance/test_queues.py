@@ -13,8 +13,6 @@ from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.acceptance.test_schedules import most_at_once
 from tests.support.waiting import eventually, holds
 
-pytestmark = pytest.mark.acceptance
-
 _NUMBERS = count()
 
 

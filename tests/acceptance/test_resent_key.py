@@ -1,12 +1,8 @@
 """A key that is sent again: it overwrites from the next attempt on, and never brings back what has completed."""
 
-import pytest
-
 from scylla_spark import TaskKey
 from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.acceptance
 
 
 def runs(deployment, lane):

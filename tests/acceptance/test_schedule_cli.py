@@ -7,8 +7,6 @@ import pytest
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 FILE = """
 [[schedule]]
 name = "cli-beat"

@@ -17,8 +17,6 @@ from scylla_spark.testing.history import NEVER
 from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.support.waiting import eventually, holds
 
-pytestmark = pytest.mark.acceptance
-
 MINUTE = 60 * SECOND
 STOPPED = 90 * SECOND
 

@@ -14,8 +14,6 @@ from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE, now
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 _NUMBERS = count()
 
 

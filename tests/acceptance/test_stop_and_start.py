@@ -4,14 +4,10 @@ import json
 import os
 import signal
 
-import pytest
-
 from scylla_spark import Retry, TaskKey
 from scylla_spark.testing import judge
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.acceptance
 
 
 def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(place):

@@ -1,12 +1,9 @@
 """A lane whose head always fails holds up its own followers, and nobody else."""
 
-import pytest
-
 from scylla_spark import TaskKey
 from scylla_spark.testing import judge
 from tests.acceptance.place import SECOND, now
 
-pytestmark = pytest.mark.acceptance
 TOLERANCE = 1 * SECOND  # milliseconds on a quiet machine; tests share theirs
 
 

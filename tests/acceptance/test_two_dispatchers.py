@@ -15,7 +15,6 @@ from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, SECOND, SETTINGS, F
 from tests.support import connect_handlers
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
 SESSION = 6 * SECOND
 LANES = 40
 SPARK = (

@@ -13,7 +13,6 @@ from scylla_spark.testing.history import NEVER
 from tests.acceptance.place import HANDLERS, PATIENCE, SECOND, Place, Process, now
 from tests.support.waiting import eventually, holds
 
-pytestmark = pytest.mark.acceptance
 SESSION_S = 6
 TAKEN_OVER_S = SESSION_S + 20  # the machine may be busy
 

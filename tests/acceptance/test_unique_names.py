@@ -14,8 +14,6 @@ from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 NAMES = 200
 SENDER = """
 import json, sys, time

@@ -14,7 +14,6 @@ from tests.acceptance.place import PATIENCE, ROOT
 from tests.acceptance.test_workers import PROGRAM, pull_queue, succeeded
 from tests.support.missing_package import absent
 
-pytestmark = pytest.mark.acceptance
 TASKS = 200
 
 

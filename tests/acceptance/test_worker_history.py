@@ -28,8 +28,6 @@ from tests.simulation.lease_judge import LeaseJudge
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 TASKS = int(os.environ.get("LEASED", "1500"))
 EVERY_S = 0.7  # so long lives a connection of the worker behind the proxy
 LANES = 150

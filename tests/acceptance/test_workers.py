@@ -17,8 +17,6 @@ from tests.acceptance.http_api import Wire, alive, api_process, children, joined
 from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.acceptance
-
 HANDLERS = worker_handlers.__file__
 _NUMBERS = count()
 

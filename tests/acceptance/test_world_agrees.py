@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import pytest
-
 from scylla_spark import Queue, Retry, Schedule, TaskKey, Trigger
 from scylla_spark.core.task_status import TaskStatus
 from scylla_spark.testing import world
 from tests.acceptance import journal_handlers
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.acceptance
 
 SOON = Retry(2, base="100ms", cap="200ms")
 NEVER = Retry(0)

@@ -21,8 +21,6 @@ from tests.support.dashboard_tables import HOSTILE, MARKUP
 from tests.support.delta_tables import append, task
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 SCREENS = {
     "now": "/ui/now",
     "tasks": "/ui/tasks",

@@ -13,8 +13,6 @@ from tests.browser.visit import Visit
 from tests.support.dashboard_tables import MARKUP
 from tests.support.planning_tables import planned, watched
 
-pytestmark = pytest.mark.integration
-
 SCREENS = {
     "schedules": "/ui/schedules",
     "decisions": "/ui/fires",

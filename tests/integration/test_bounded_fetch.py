@@ -14,7 +14,6 @@ from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.io.kafka.topics import consumer, end_offsets, ensure_topics, with_broker
 from tests.spark.raw_batches import HEAD, PACK, batch, sealed, send_batch
 
-pytestmark = pytest.mark.integration
 BOMB = b"x" * 200_000_000
 GOOD = (b"k", b"good", [])
 

@@ -18,8 +18,6 @@ from scylla_spark.io.host import broker_files, die_with_parent
 from scylla_spark.io.host.broker import EmbeddedBroker
 from tests.support.waiting import holds
 
-pytestmark = pytest.mark.integration
-
 
 def exists(pid: int) -> bool:
     try:

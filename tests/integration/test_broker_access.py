@@ -20,8 +20,6 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka import topics
 from tests.integration.test_broker import make_topic, read, send
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

@@ -22,8 +22,6 @@ from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
 from scylla_spark.schemas import COMPLETIONS, PROGRESS
 from tests.support.delta_tables import PARTITIONS, append, fact, make
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):

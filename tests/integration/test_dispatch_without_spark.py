@@ -21,7 +21,6 @@ from scylla_spark.schemas import TASKS
 from tests.support import sample_handlers
 from tests.support.delta_tables import append, task
 
-pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
 PATIENCE = 90.0

@@ -16,7 +16,6 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer, ensure_topics, with_broker
 
-pytestmark = pytest.mark.integration
 ALL = {TopicPartition("tasks", number) for number in range(3)}
 
 

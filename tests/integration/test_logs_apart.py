@@ -21,7 +21,6 @@ from scylla_spark.io.kafka.topics import consumer, ensure_topics, with_broker
 from scylla_spark.services.dispatch.logs_apart import LogsApart
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 
 

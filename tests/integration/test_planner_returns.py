@@ -18,7 +18,6 @@ from scylla_spark.services.plan.service import PlanService
 from tests.support import delta_tables
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
 PATIENCE = 60
 
 

@@ -12,7 +12,6 @@ from scylla_spark import Settings
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import ensure_topics, producer, with_broker
 
-pytestmark = pytest.mark.integration
 REQUEST_MS, DELIVERY_MS = 1_000, 2_500
 
 

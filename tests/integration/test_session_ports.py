@@ -9,8 +9,6 @@ import textwrap
 
 import pytest
 
-pytestmark = pytest.mark.integration
-
 # a process of its own: the tests' own session is made otherwise
 CODE = textwrap.dedent("""
     import json, os, socket, struct, sys

@@ -14,7 +14,6 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.io.kafka.topics import ensure_topics, with_broker
 
-pytestmark = pytest.mark.integration
 HOLDER = """
 import sys
 from scylla_spark.config.settings import Settings

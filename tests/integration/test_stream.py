@@ -26,7 +26,6 @@ from scylla_spark.services.api.follow.waits import Waits
 from scylla_spark.services.api.problems import Problem
 from tests.support.delta_tables import append, at, make
 
-pytestmark = pytest.mark.integration
 FENCE = Fence(1, "n")
 _SOON_S = 60
 

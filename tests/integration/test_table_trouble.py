@@ -10,8 +10,6 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.services.plan.table_watcher import TableWatcher
 from tests.support.planner_harness import PlannerHarness
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def path(tmp_path):

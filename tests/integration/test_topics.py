@@ -10,8 +10,6 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import admin, ensure_topics, newest_append_us, partition_count, producer, with_broker
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):

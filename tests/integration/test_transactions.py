@@ -19,7 +19,6 @@ from tests.spark.raw_batches import batch, send_batch
 from tests.support import sample_handlers
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
 LANE = "cust-9"
 
 

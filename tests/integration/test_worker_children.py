@@ -16,8 +16,6 @@ from scylla_spark.worker.processes import ChildPlace
 from tests.support import sample_handlers
 from tests.support.http_script import SyncScript, lease_view
 
-pytestmark = pytest.mark.integration
-
 
 class Told:
     """A `Reporter` that keeps what it is told."""

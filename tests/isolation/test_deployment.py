@@ -17,7 +17,6 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import ensure_topics, with_broker
 from tests.isolation import attacks
 
-pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.max_retries=0", "queues.safe.isolation=sandbox")

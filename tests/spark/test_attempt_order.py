@@ -4,8 +4,6 @@ import random
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
-import pytest
-
 from scylla_spark.clock import to_us
 from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.key import TaskKey
@@ -17,7 +15,6 @@ from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.transforms.due import uncompleted
 from scylla_spark.transforms.status_view import status
 
-pytestmark = pytest.mark.spark
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 

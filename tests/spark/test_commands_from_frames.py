@@ -17,7 +17,6 @@ from scylla_spark.transforms.commands_from_frames import REASONS, Columns, cance
 from scylla_spark.transforms.payload_json import normal
 from tests.support.fine_and_wrong_names import FINE_NAMES, WRONG_NAMES
 
-pytestmark = pytest.mark.spark
 RULES = Rules(partitions=8)
 NOW = to_us(datetime(2098, 1, 1, tzinfo=UTC))
 LATER = datetime(2099, 1, 1, tzinfo=UTC)

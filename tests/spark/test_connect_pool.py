@@ -23,7 +23,6 @@ from tests.support.executor_conformance import (
 )
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.spark
 _MODULES = (HANDLERS, BATCH_HANDLERS, connect_handlers.__file__)
 _PATIENCE = 60.0
 

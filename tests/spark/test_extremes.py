@@ -1,6 +1,5 @@
 """A few hundred extremes that are accepted, through the real batches into Delta, and read back by everything that reads the tables."""
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 
 from scylla_spark.clock import from_us
@@ -17,7 +16,6 @@ from tests.fuzz import strategies
 from tests.fuzz.strategies import NOW
 from tests.spark.batches import PARTITIONS, raw
 
-pytestmark = pytest.mark.spark
 RULES = Rules(PARTITIONS)
 CENTURY_MS = 36_525 * 86_400_000
 WORDS = ["a", "\x00", "\x01" * 1024, "😀" * 1024, "é,`'\"\\/%{}\n\t", "\u202e\x1b[31m", " ", "\ufeffx", "../..", "null"]

@@ -2,7 +2,6 @@
 
 from datetime import UTC
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
@@ -11,7 +10,6 @@ from scylla_spark.schemas import KEY_NAMES, TASKS
 from scylla_spark.transforms.fold_commands import folded, is_news, newest
 from tests.support.fold_conformance import by_key, expected, tables
 
-pytestmark = pytest.mark.spark
 few = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

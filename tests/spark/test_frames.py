@@ -16,8 +16,6 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
-
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):

@@ -23,7 +23,6 @@ from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.io.kafka import access, probe, rights, topics
 from tests.support import kafka_site
 
-pytestmark = pytest.mark.integration
 WAYS = sorted(kafka_site.LISTENERS)
 
 

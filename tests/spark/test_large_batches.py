@@ -10,7 +10,6 @@ from tests.spark.batches import PARTITIONS, rows, task
 from tests.spark.raw_batches import HEAD, PACK, batch, sealed, send_batch
 from tests.spark.streams import ingested, sent
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
 HOME = partition_of("a", PARTITIONS)
 LARGE = 100  # records of 110 kB
 PORTION = 4 << 20

@@ -14,8 +14,6 @@ from scylla_spark.services.ingest.metrics import IngestMetrics
 from tests.spark.batches import NOW, PARTITIONS, lane_of, raw, rows, task
 from tests.support.delta_tables import append
 
-pytestmark = pytest.mark.spark
-
 
 def line(number):
     return LogLine(number, NOW, "stdout", None, f"line {number}")

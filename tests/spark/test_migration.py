@@ -27,7 +27,6 @@ from scylla_spark.schemas import (
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import PARTITIONS, TOPIC_IDS, raw, rows, task
 
-pytestmark = pytest.mark.spark
 FROZEN = Path(__file__).with_name("tables_v1.tar.gz")
 THEN = 1_795_000_000_000_000
 ADDED = Column("added_later", "struct<a: int, b: string>", "a column that doesn't exist yet")

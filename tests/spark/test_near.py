@@ -11,7 +11,6 @@ from scylla_spark.schemas import DEFERRED, TASKS
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, key_of, raw, rows, task
 
-pytestmark = pytest.mark.spark
 FAR = 10 * HOUR  # seconds from NOW
 LATER = NOW + (FAR - HOUR) * 1_000_000  # an hour before FAR: its slices are due
 

@@ -11,7 +11,6 @@ from scylla_spark.io.delta.new_tables import PROPERTIES, ensure_tables
 from scylla_spark.schemas import DEFERRED, TABLES, TASKS
 from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, raw, rows, task
 
-pytestmark = pytest.mark.spark
 FAR = 9 * HOUR
 
 

@@ -11,7 +11,6 @@ from scylla_spark.schemas import DEFERRED, TASKS
 from tests.spark.batches import HOUR, rows, task
 from tests.spark.streams import copied, ingested, sent
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
 FAR = 10 * HOUR
 
 

@@ -12,7 +12,6 @@ from scylla_spark.services.ingest import task_batches
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, done, facts, key_of, lane_of, raw, rows, task
 
-pytestmark = pytest.mark.spark
 OTHER = next(lane for lane in "bcdefgh" if partition_of(lane, PARTITIONS) != partition_of("a", PARTITIONS))
 PLANTED = '{"x":"planted defect"}'
 

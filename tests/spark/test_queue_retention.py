@@ -12,7 +12,6 @@ from tests.spark.batches import HOUR, NOW, PARTITIONS, done, facts, key_of, raw,
 from tests.support.delta_tables import append
 from tests.support.delta_tables import fact as fact_row
 
-pytestmark = pytest.mark.spark
 LANE, PLACE = "a", partition_of("a", PARTITIONS)
 DAY = 24 * HOUR
 

@@ -12,7 +12,6 @@ from scylla_spark.services.dispatch.spark_scan import SparkScan
 from tests.support.delta_tables import at, make
 from tests.support.open_tables import NOW, generated
 
-pytestmark = pytest.mark.spark
 SEEDS = range(int(os.environ.get("SCAN_SEEDS", "4")))  # with four, each of the things in `met` happens in two of them
 SCANS = 3  # of each seed: other windows, depths and budgets
 

@@ -13,8 +13,6 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import FIRES, JOBS, SCHEDULES
 from tests.support.delta_tables import PARTITIONS, append, at, make
 
-pytestmark = [pytest.mark.spark]
-
 
 @pytest.fixture
 def scheduler(tmp_path, spark):

@@ -1,7 +1,5 @@
 """Space: hours are closed exactly, small files put together, old hours dropped; no row is lost that somebody may need."""
 
-import pytest
-
 from scylla_spark.core.key import HOUR_US, partition_of
 from scylla_spark.core.output import outputs_place
 from scylla_spark.core.records.fact import Fence, encode_fence
@@ -13,7 +11,6 @@ from tests.spark.batches import HOUR, NOW, PARTITIONS, done, facts, key_of, raw,
 from tests.support.delta_tables import append
 from tests.support.delta_tables import fact as fact_row
 
-pytestmark = pytest.mark.spark
 LANE, PLACE = "a", partition_of("a", PARTITIONS)
 FENCE = Fence(1, "n")
 DAY = 24 * HOUR

@@ -26,7 +26,6 @@ from tests.support.executor_conformance import (
 )
 from tests.support.waiting import eventually, holds
 
-pytestmark = pytest.mark.spark
 HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers.py"))
 
 

@@ -10,7 +10,6 @@ from scylla_spark.clock import to_us
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.transforms.status_view import status
 
-pytestmark = pytest.mark.spark
 NOON = datetime(2099, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 

@@ -6,7 +6,10 @@ import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -41,8 +44,8 @@ def send(bootstrap: str, *values: str, topic: str = "t") -> None:
         producer.close()
 
 
-def read(bootstrap: str, count: int, topic: str = "t") -> list[str]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
+def read(bootstrap: str, count: int, topic: str = "t", **access: object) -> list[str]:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None, **access)
     try:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning()
@@ -59,40 +62,44 @@ def read(bootstrap: str, count: int, topic: str = "t") -> list[str]:
         consumer.close()
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with EmbeddedBroker(tmp_path / "kafka") as running:
-        yield running
-
-
-def test_records_survive_a_stop_a_restart_and_a_kill(tmp_path):
-    broker = EmbeddedBroker(tmp_path / "kafka")
+def test_records_survive_a_failed_start_a_restart_a_kill_and_a_change_of_both_ports(tmp_path):
+    folder = tmp_path / "kafka"
+    broken = EmbeddedBroker(folder, overrides={"log.retention.hours": "soon"})
+    with pytest.raises(BrokerError, match="soon"):
+        broken.start()
+    assert not broken.alive
+    broker = EmbeddedBroker(folder)
     with broker:
         address = broker.bootstrap
         make_topic(address)
         send(address, "one", "two")
-        assert read(address, 2) == ["one", "two"]
+        with pytest.raises(ConflictError, match="already runs"):
+            EmbeddedBroker(folder).start()
+        assert broker.alive, "the refusal must not disturb the first"
     with broker:
         assert broker.bootstrap == address, "clients must find it where it was"
         assert read(address, 2) == ["one", "two"]
         send(address, "three")
         os.kill(broker.pid, signal.SIGKILL)
         assert holds(lambda: not broker.alive, within=10)
-        broker.start()
+    (folder / "ports.json").unlink()
+    with broker:
+        assert broker.bootstrap != address
         assert read(broker.bootstrap, 3) == ["one", "two", "three"]
 
 
 def test_record_times_are_the_brokers_and_topics_are_not_made_by_accident(broker):
-    make_topic(broker.bootstrap)
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None)
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, max_block_ms=1500)
+    topic, accident = uuid4().hex, uuid4().hex
+    make_topic(broker, topic)
+    consumer = KafkaConsumer(bootstrap_servers=broker, group_id=None)
+    producer = KafkaProducer(bootstrap_servers=broker, max_block_ms=1500)
     try:
-        sent = producer.send("t", b"x", timestamp_ms=1).get(timeout=30)
+        sent = producer.send(topic, b"x", timestamp_ms=1).get(timeout=30)
         assert sent.timestamp != 1
-        assert consumer.topics() == {"t"}
+        assert topic in consumer.topics()
         with pytest.raises(KafkaError):
-            producer.send("accident", b"x").get(timeout=10)
-        assert consumer.topics() == {"t"}
+            producer.send(accident, b"x").get(timeout=10)
+        assert accident not in consumer.topics()
     finally:
         producer.close()
         consumer.close()
@@ -100,7 +107,7 @@ def test_record_times_are_the_brokers_and_topics_are_not_made_by_accident(broker
 
 def test_it_listens_on_loopback_only(broker):
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
-    port = f":{int(broker.bootstrap.rpartition(':')[2]):04X}"
+    port = f":{int(broker.rpartition(':')[2]):04X}"
     local = {
         line.split()[1] for line in listening.splitlines()[1:] if " 0A " in line and line.split()[1].endswith(port)
     }
@@ -109,46 +116,46 @@ def test_it_listens_on_loopback_only(broker):
     assert all(address.startswith(("0100007F:", "0000000000000000FFFF00000100007F:")) for address in local), local
 
 
-def test_a_second_broker_on_the_same_data_is_refused_while_the_first_lives(broker, tmp_path):
-    with pytest.raises(ConflictError, match="already runs"):
-        EmbeddedBroker(tmp_path / "kafka").start()
-    assert broker.alive, "the refusal must not disturb the first"
-    broker.stop()
-    with EmbeddedBroker(tmp_path / "kafka") as second:
-        assert second.alive
+STARTS_IT = """
+import sys, threading
+from scylla_spark.io.host.broker import EmbeddedBroker
+broker = EmbeddedBroker(sys.argv[1])
+# Started from a thread that ends at once: the broker must be bound to the process all the same.
+starter = threading.Thread(target=broker.start)
+starter.start()
+starter.join()
+print(broker.pid, broker.bootstrap, flush=True)
+sys.stdin.readline()
+"""
 
 
-def test_it_dies_with_a_parent_that_is_killed_and_starts_again_on_the_same_data(tmp_path):
-    code = textwrap.dedent("""
-        import sys, threading
-        from scylla_spark.io.host.broker import EmbeddedBroker
-        # started from a thread that ends at once: the broker must be bound to the process all the same
-        broker = EmbeddedBroker(sys.argv[1])
-        starter = threading.Thread(target=broker.start)
-        starter.start()
-        starter.join()
-        print(broker.pid, broker.bootstrap, flush=True)
-        sys.stdin.read()
-    """)
-    command = [sys.executable, "-c", code, str(tmp_path / "kafka")]
+@contextmanager
+def parent_of_a_broker(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """A process that has started a broker and ends on its own at the next line of input; with the broker's pid and address."""
+    command = [sys.executable, "-c", STARTS_IT, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        pid, bootstrap = parent.stdout.readline().split()
+        try:
+            pid, bootstrap = parent.stdout.readline().split()
+            assert exists(int(pid)), "the end of the thread that called start() must not end the broker"
+            yield parent, int(pid), bootstrap
+        finally:
+            parent.kill()
+
+
+def test_it_dies_with_its_parent_and_ends_in_order_if_the_parent_does(tmp_path):
+    with parent_of_a_broker(tmp_path) as (parent, pid, bootstrap):
         make_topic(bootstrap)
         send(bootstrap, "kept")
-        assert exists(int(pid)), "the end of the thread that called start() must not end the broker"
         parent.kill()
-    assert holds(lambda: not exists(int(pid)), within=5)
-    with EmbeddedBroker(tmp_path / "kafka") as again:
-        assert read(again.bootstrap, 1) == ["kept"]
-
-
-def test_it_is_stopped_when_its_parent_ends_without_stopping_it(tmp_path):
-    code = "import sys; from scylla_spark.io.host.broker import EmbeddedBroker; print(EmbeddedBroker(sys.argv[1]).start().pid)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert holds(lambda: not exists(int(done.stdout)), within=1)
-    assert "shut down completed" in (tmp_path / "logs" / "broker.log").read_text(), "it should end in order"
+    assert holds(lambda: not exists(pid), within=5)
+    log = tmp_path / "logs" / "broker.log"
+    assert "shut down completed" not in log.read_text(), "it was killed, too"
+    with parent_of_a_broker(tmp_path) as (parent, pid, bootstrap):
+        assert read(bootstrap, 1) == ["kept"]
+        parent.communicate("\n", timeout=60)
+        assert parent.returncode == 0
+        assert holds(lambda: not exists(pid), within=1)
+    assert "shut down completed" in log.read_text(), "it should end in order"
 
 
 def test_a_port_that_is_taken_meanwhile_is_replaced_unless_it_was_asked_for(tmp_path):
@@ -163,26 +170,6 @@ def test_a_port_that_is_taken_meanwhile_is_replaced_unless_it_was_asked_for(tmp_
         assert second.controller == first.controller
         with pytest.raises(BrokerError, match="in use"):
             broker_files.choose_ports(layout, fixed=first.broker)
-
-
-def test_data_survive_a_change_of_both_ports(tmp_path):
-    with EmbeddedBroker(tmp_path) as broker:
-        make_topic(broker.bootstrap)
-        send(broker.bootstrap, "kept")
-        before = broker.bootstrap
-    (tmp_path / "ports.json").unlink()
-    with EmbeddedBroker(tmp_path) as broker:
-        assert broker.bootstrap != before
-        assert read(broker.bootstrap, 1) == ["kept"]
-
-
-def test_a_start_that_fails_tells_the_end_of_the_log_and_gives_the_folder_back(tmp_path):
-    broken = EmbeddedBroker(tmp_path, overrides={"log.retention.hours": "soon"})
-    with pytest.raises(BrokerError, match="soon"):
-        broken.start()
-    assert not broken.alive
-    with EmbeddedBroker(tmp_path) as mended:
-        assert mended.alive
 
 
 @pytest.mark.parametrize("how", ["signal", "pipe"])

@@ -22,9 +22,29 @@ from tests.integration.test_broker import make_topic, read, send
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A data folder whose broker wants a secret, announced as `up` does it."""
+def open_before(tmp_path_factory):
+    """A data folder whose broker was open to all, with a record in topic "t", and what was seen while it ran.
+
+    The folder of the broker was open to others, too.
+    """
     folder = tmp_path_factory.mktemp("data")
+    root = folder / "kafka"
+    old = os.umask(0)
+    try:
+        root.mkdir(mode=0o755)
+        with EmbeddedBroker(root) as broker:
+            make_topic(broker.bootstrap)
+            send(broker.bootstrap, "kept")
+            seen = {"mode": mode(root), "answered": answered(root)}
+    finally:
+        os.umask(old)
+    return folder, seen
+
+
+@pytest.fixture(scope="module")
+def place(open_before):
+    """The same folder, whose broker wants a secret by now, announced as `up` does it."""
+    folder, _ = open_before
     with EmbeddedBroker(folder / "kafka", auth=True) as broker:
         topics.announce(folder, {"kafka": broker.bootstrap, "auth": True})
         yield folder, broker
@@ -47,6 +67,12 @@ def create_topics_answered(port: int) -> bool:
             return bool(line.recv(4))
         except ConnectionResetError:
             return False
+
+
+def answered(root: Path) -> dict[str, bool]:
+    """Port of a broker (by its name) → whether it answers a stranger."""
+    ports = json.loads((root / "ports.json").read_text())
+    return {name: create_topics_answered(port) for name, port in ports.items()}
 
 
 def test_a_client_of_the_same_folder_finds_broker_and_secret_by_itself(place):
@@ -72,17 +98,11 @@ def test_who_says_nothing_or_the_wrong_word_does_not_come_in(place):
         assert "wrong" not in str(caught.value)
 
 
-def test_the_port_of_the_controller_is_no_side_door(place, tmp_path):
+def test_the_port_of_the_controller_is_no_side_door(place, open_before):
     folder, _ = place
-    secured = json.loads((folder / "kafka" / "ports.json").read_text())
-    assert {name: create_topics_answered(port) for name, port in secured.items()} == {
-        "broker": False,
-        "controller": False,
-    }
-    with EmbeddedBroker(tmp_path):
-        open_to_all = json.loads((tmp_path / "ports.json").read_text())
-        answered = {name: create_topics_answered(port) for name, port in open_to_all.items()}
-    assert answered == {"broker": True, "controller": True}, "else this test sees nothing"
+    assert answered(folder / "kafka") == {"broker": False, "controller": False}
+    _, seen = open_before
+    assert seen["answered"] == {"broker": True, "controller": True}, "else this test sees nothing"
 
 
 def test_the_secret_stands_in_files_of_the_owner_only(place):
@@ -106,30 +126,21 @@ def test_the_secret_stands_in_files_of_the_owner_only(place):
     assert secret not in repr(topics.located(settings_of(folder)))
 
 
-def test_records_outlive_a_change_of_access_and_the_secret_outlives_a_restart(tmp_path):
-    with EmbeddedBroker(tmp_path / "k") as open_to_all:
-        make_topic(open_to_all.bootstrap)
-        send(open_to_all.bootstrap, "kept")
-    with EmbeddedBroker(tmp_path / "k", auth=True) as secured:
-        secret = secured.secret_file.read_text()
-        access = broker_files.client_access(secret.strip())
-        with KafkaAdminClient(bootstrap_servers=secured.bootstrap, **access) as admin:
-            assert "t" in admin.list_topics()
-        with pytest.raises(KafkaError):
-            KafkaAdminClient(bootstrap_servers=secured.bootstrap, bootstrap_timeout_ms=1500)
-    with EmbeddedBroker(tmp_path / "k", auth=True) as again:
-        assert again.secret_file.read_text() == secret
-    with EmbeddedBroker(tmp_path / "k") as reopened:
+def test_records_outlive_a_change_of_access_and_the_secret_outlives_a_restart(place):
+    folder, broker = place
+    secret = broker.secret_file.read_text()
+    access = broker_files.client_access(secret.strip())
+    assert read(broker.bootstrap, 1, **access) == ["kept"]
+    with pytest.raises(KafkaError):
+        KafkaAdminClient(bootstrap_servers=broker.bootstrap, bootstrap_timeout_ms=1500)
+    broker.stop()
+    with EmbeddedBroker(folder / "kafka") as reopened:
         assert read(reopened.bootstrap, 1) == ["kept"]
+    broker.start()
+    assert broker.secret_file.read_text() == secret
+    assert read(broker.bootstrap, 1, **access) == ["kept"]
 
 
-def test_a_folder_that_was_open_to_others_is_closed(tmp_path):
-    root = tmp_path / "k"
-    root.mkdir(mode=0o755)
-    root.chmod(0o755)
-    old = os.umask(0)
-    try:
-        with EmbeddedBroker(root):
-            assert mode(root) == 0o700
-    finally:
-        os.umask(old)
+def test_a_folder_that_was_open_to_others_is_closed(open_before):
+    _, seen = open_before
+    assert seen["mode"] == 0o700

@@ -10,28 +10,26 @@ from kafka import KafkaProducer
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, encode_facts, encode_fence, encode_resign
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ConflictError, NotFoundError, TaskFailed, UnreachableError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka import records_reader as following
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
 from scylla_spark.schemas import COMPLETIONS, PROGRESS
 from tests.support.delta_tables import PARTITIONS, append, fact, make
+from tests.support.shared_broker import settings_on
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    """A deployment without services: topics, tables, broker."""
+def settings(broker, tmp_path_factory):
+    """A deployment without services: topics and tables."""
     folder = tmp_path_factory.mktemp("client")
     make(f"{folder}/tables")
-    with EmbeddedBroker(folder / "kafka") as broker:
-        settings = with_broker(Settings(data_dir=folder, partitions=PARTITIONS), broker.bootstrap)
-        ensure_topics(settings)
-        yield settings
+    settings = settings_on(broker, folder, partitions=PARTITIONS)
+    ensure_topics(settings)
+    return settings
 
 
 @pytest.fixture

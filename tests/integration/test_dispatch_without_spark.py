@@ -11,18 +11,16 @@ import pytest
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
-from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host import die_with_parent
-from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import ensure_topics
 from scylla_spark.schemas import TASKS
 from tests.support import sample_handlers
 from tests.support.delta_tables import append, task
+from tests.support.shared_broker import as_words, settings_on
 
 ROOT = Path(__file__).parents[2]
-PARTITIONS = 2
 PATIENCE = 90.0
 OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.look_ahead=4s", "dispatch.trigger=200ms")
 PROGRAM = """
@@ -36,24 +34,21 @@ sys.exit(code)
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reader")
-    with EmbeddedBroker(folder / "kafka") as broker:
-        settings = with_broker(Settings(data_dir=folder, partitions=PARTITIONS), broker.bootstrap)
-        ensure_tables(settings, ensure_topics(settings), now=now_us())
-        yield settings
+def settings(broker, tmp_path_factory):
+    settings = settings_on(broker, tmp_path_factory.mktemp("reader"), partitions=2)
+    ensure_tables(settings, ensure_topics(settings), now=now_us())
+    return settings
 
 
 @pytest.fixture
 def dispatcher(settings):
     """The process; it does not outlive the test."""
-    sets = (
-        f"kafka.bootstrap_servers={settings.kafka.bootstrap_servers}",
-        f"data_dir={settings.data_dir}",
-        f"partitions={PARTITIONS}",
-    )
-    options = [word for text in (*sets, *OPTIONS) for word in ("--set", text)]
-    command = [sys.executable, "-c", PROGRAM, *options, "--handlers", sample_handlers.__file__]
+    options = [word for text in OPTIONS for word in ("--set", text)]
+    command = [
+        *(sys.executable, "-c", PROGRAM),
+        *(*as_words(settings), *options),
+        *("--handlers", sample_handlers.__file__),
+    ]
     process = subprocess.Popen(
         die_with_parent.command(command), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )

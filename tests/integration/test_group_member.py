@@ -11,21 +11,18 @@ from kafka.errors import LeaderNotAvailableError
 from kafka.net.selector import KernelEvent
 from kafka.structs import MemberState
 
-from scylla_spark import Settings
-from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
-from scylla_spark.io.kafka.topics import consumer, ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import consumer, ensure_topics
+from tests.support.shared_broker import settings_on
 
-ALL = {TopicPartition("tasks", number) for number in range(3)}
+PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("broker")
-    with EmbeddedBroker(folder) as broker:
-        settings = with_broker(Settings(data_dir=folder, partitions=3), broker.bootstrap)
-        ensure_topics(settings)
-        yield settings
+def settings(broker, tmp_path_factory):
+    settings = settings_on(broker, tmp_path_factory.mktemp("member"), partitions=PARTITIONS)
+    ensure_topics(settings)
+    return settings
 
 
 class _Unknowing:
@@ -38,10 +35,11 @@ class _Unknowing:
         return None
 
 
-def member(settings, group, assignor=Assignor, listener=None):
+def member(settings, name, assignor=Assignor, listener=None):
+    group = f"{settings.dispatch.group_id}-{name}"
     options = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000, "auto_offset_reset": "earliest"}
     found = consumer(settings, group_id=group, partition_assignment_strategy=(assignor,), **options)
-    found.subscribe(["tasks"], listener=listener)
+    found.subscribe([settings.topics.tasks], listener=listener)
     return found
 
 
@@ -54,13 +52,15 @@ def polled(reader, done, within):
 
 
 def joined(reader):
-    return reader.group_metadata().state is MemberState.STABLE and reader.assignment() == ALL
+    (topic,) = reader.subscription()
+    everything = {TopicPartition(topic, number) for number in range(PARTITIONS)}
+    return reader.group_metadata().state is MemberState.STABLE and reader.assignment() == everything
 
 
 def changed_metadata(reader):
     """The leader finds other partitions than it assigned, and the join that follows outlives the poll."""
     assert polled(reader, lambda: joined(reader), 20)
-    reader._coordinator._assignment_snapshot = {"tasks": set()}
+    reader._coordinator._assignment_snapshot = {topic: set() for topic in reader.subscription()}
     reader.poll(timeout_ms=0)
     time.sleep(0.5)  # the assignment is done anew meanwhile, so nothing seems to have changed
     assert reader.group_metadata().state is MemberState.REBALANCING

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.executor_conformance import HANDLERS, HandlerConformance, Running
+from tests.support.executor_conformance import HANDLERS, ChildConformance, Running
 from tests.support.leased_executor import LeasedExecutor
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def running():
     )  # a worker imports its handlers; a pool of the tests behind this must not have
 
 
-class TestLeasedWorkersConform(HandlerConformance):
+class TestLeasedWorkersConform(ChildConformance):
     """In a child process; batches, sandboxes and Spark are left to dispatchers, and lanes are the server's."""
 
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from kafka import TopicPartition
 
-from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.log_record import decode
 from scylla_spark.executors.local.log_writer import LogWriter
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.log_ring import LogMemory
-from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import consumer, ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import consumer, ensure_topics
 from scylla_spark.services.dispatch.logs_apart import LogsApart
+from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -42,18 +41,9 @@ class Child:
         self.logs.close(self.number)
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
-
-
 @pytest.fixture
-def settings(broker, tmp_path, request):
-    name = request.node.name.replace("_", "-")[:80]
-    made = with_broker(
-        Settings(_env_file=None, data_dir=tmp_path, partitions=2, topics={"logs": name}), broker.bootstrap
-    )
+def settings(broker, tmp_path):
+    made = settings_on(broker, tmp_path, partitions=2)
     ensure_topics(made)
     return made
 
@@ -137,7 +127,8 @@ def test_when_it_is_killed_another_goes_on_with_what_is_written_from_then_on(set
 def test_when_its_parent_is_killed_it_sends_what_was_written_and_ends(settings):
     code = """
 import sys
-from tests.integration.test_logs_apart import Child, LogsApart, Settings
+from scylla_spark.config.settings import Settings
+from tests.integration.test_logs_apart import Child, LogsApart
 settings = Settings.model_validate_json(sys.stdin.readline())
 logs = LogsApart(settings)
 logs.start()

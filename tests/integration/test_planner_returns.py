@@ -4,30 +4,28 @@ from contextlib import contextmanager
 
 import pytest
 
-from scylla_spark import Settings
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import plan_state
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
-from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
-from scylla_spark.io.kafka.topics import consumer, ensure_topics, producer, with_broker
+from scylla_spark.io.kafka.topics import consumer, ensure_topics, producer
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan.service import PlanService
 from tests.support import delta_tables
+from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 
 PATIENCE = 60
 
 
 @pytest.fixture
-def settings(tmp_path):
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
-        settings = with_broker(Settings(data_dir=tmp_path, partitions=2, plan={"ahead": "0s"}), broker.bootstrap)
-        ensure_topics(settings)
-        delta_tables.make(settings.tables_path, settings.partitions)
-        yield settings
+def settings(broker, tmp_path):
+    settings = settings_on(broker, tmp_path, partitions=2, plan={"ahead": "0s"})
+    ensure_topics(settings)
+    delta_tables.make(settings.tables_path, settings.partitions)
+    return settings
 
 
 @contextmanager

@@ -8,11 +8,10 @@ import time
 
 import pytest
 
-from scylla_spark import Settings
 from scylla_spark.errors import ConflictError
-from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
-from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import ensure_topics
+from tests.support.shared_broker import settings_on
 
 HOLDER = """
 import sys
@@ -33,21 +32,11 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
-def broker_settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sole")
-    with EmbeddedBroker(folder / "kafka") as broker:
-        settings = Settings(data_dir=folder, partitions=3, dispatch={"session_timeout": "6s"})
-        settings = with_broker(settings, broker.bootstrap)
-        ensure_topics(settings)
-        yield settings
-
-
 @pytest.fixture
-def settings(broker_settings, request):
-    """Each test has a group of its own."""
-    dispatch = broker_settings.dispatch.model_copy(update={"group_id": request.node.name})
-    return broker_settings.model_copy(update={"dispatch": dispatch})
+def settings(broker, tmp_path):
+    settings = settings_on(broker, tmp_path, partitions=1, dispatch={"session_timeout": "6s"})
+    ensure_topics(settings)
+    return settings
 
 
 @pytest.fixture

@@ -11,13 +11,11 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import admin, ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import admin, ensure_topics
 from scylla_spark.schemas import PROGRESS
 from scylla_spark.services.api.follow.records_tail import LogTail
 from scylla_spark.services.api.follow.stream import _Reader
@@ -25,6 +23,7 @@ from scylla_spark.services.api.follow.stream_positions import read_positions
 from scylla_spark.services.api.follow.waits import Waits
 from scylla_spark.services.api.problems import Problem
 from tests.support.delta_tables import append, at, make
+from tests.support.shared_broker import settings_on
 
 FENCE = Fence(1, "n")
 _SOON_S = 60
@@ -90,17 +89,16 @@ async def until(condition):
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(broker, tmp_path):
     make(f"{tmp_path}/tables", partitions=1)
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
-        settings = with_broker(Settings(data_dir=tmp_path, partitions=1), broker.bootstrap)
-        ensure_topics(settings)
-        with Scheduler(settings) as scheduler:
-            world = World(settings, scheduler)
-            world.tail.start()
-            yield world
-            world.tail.stop()
-            world.producer.close()
+    settings = settings_on(broker, tmp_path, partitions=1)
+    ensure_topics(settings)
+    with Scheduler(settings) as scheduler:
+        world = World(settings, scheduler)
+        world.tail.start()
+        yield world
+        world.tail.stop()
+        world.producer.close()
 
 
 class Told:

@@ -6,16 +6,14 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import admin, ensure_topics, newest_append_us, partition_count, producer, with_broker
+from scylla_spark.io.kafka.topics import admin, ensure_topics, newest_append_us, partition_count, producer
+from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("topics")
-    with EmbeddedBroker(folder / "kafka") as broker:
-        yield with_broker(Settings(data_dir=folder), broker.bootstrap)
+def settings(broker, tmp_path_factory):
+    return settings_on(broker, tmp_path_factory.mktemp("topics"))
 
 
 def alter(settings: Settings, **values: str) -> None:
@@ -59,7 +57,7 @@ def test_the_newest_append_time_is_that_of_any_partition_of_both_topics(settings
     ensure_topics(settings)
     before = now_us()
     with producer(settings) as sender:
-        for topic, partition in (("tasks", 0), ("outcomes", settings.partitions)):
+        for topic, partition in ((settings.topics.tasks, 0), (settings.topics.outcomes, settings.partitions)):
             appended_us = sender.send(topic, b"{}", partition=partition).get(timeout=10).timestamp * 1000
             assert newest_append_us(settings) == appended_us >= before - 1_000_000
 
@@ -70,20 +68,20 @@ def test_records_kept_for_ever_are_kept_long_enough(settings):
     ensure_topics(settings)
 
 
-def test_a_topic_that_was_enlarged_is_refused_only_where_no_deployment_has_worked(tmp_path):
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
-        settings = with_broker(Settings(data_dir=tmp_path, partitions=2), broker.bootstrap)
+def test_a_topic_that_was_enlarged_is_refused_only_where_no_deployment_has_worked(broker, tmp_path):
+    settings = settings_on(broker, tmp_path, partitions=2)
+    tasks, outcomes = settings.topics.tasks, settings.topics.outcomes
+    ensure_topics(settings)
+    client = admin(settings)
+    try:
+        client.create_partitions({tasks: NewPartitions(3)})
+    finally:
+        client.close()
+    with pytest.raises(ConfigError, match=f"'{tasks}' has 3 partitions; these settings need 2"):
         ensure_topics(settings)
-        client = admin(settings)
-        try:
-            client.create_partitions({"tasks": NewPartitions(3)})
-        finally:
-            client.close()
-        with pytest.raises(ConfigError, match="'tasks' has 3 partitions; these settings need 2"):
-            ensure_topics(settings)
-        with producer(settings) as sender:
-            sender.send("outcomes", b"{}", partition=1).get(timeout=10)
-        assert set(ensure_topics(settings)) == {"tasks", "outcomes"}
-        assert partition_count(settings, "tasks") == 3
-        with pytest.raises(ConfigError, match="'tasks' has 3 partitions; these settings need 1"):
-            ensure_topics(settings.model_copy(update={"partitions": 1}))
+    with producer(settings) as sender:
+        sender.send(outcomes, b"{}", partition=1).get(timeout=10)
+    assert set(ensure_topics(settings)) == {tasks, outcomes}
+    assert partition_count(settings, tasks) == 3
+    with pytest.raises(ConfigError, match=f"'{tasks}' has 3 partitions; these settings need 1"):
+        ensure_topics(settings.model_copy(update={"partitions": 1}))

@@ -9,28 +9,31 @@ from kafka import KafkaProducer, TopicPartition
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import iso, now_us
-from scylla_spark.config.settings import Settings
 from scylla_spark.io.delta.new_tables import ensure_tables
-from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import consumer, end_offsets, ensure_topics, with_broker
+from scylla_spark.io.kafka.decompression import ZSTD
+from scylla_spark.io.kafka.topics import consumer, end_offsets, ensure_topics
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 from tests.spark.raw_batches import batch, send_batch
 from tests.support import sample_handlers
+from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 
 LANE = "cust-9"
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("transactions")
-    with EmbeddedBroker(folder / "kafka") as broker:
-        dispatch = {"scan": "reader", "spark_slots": 0, "trigger": "200ms", "session_timeout": "6s"}
-        plain = Settings(data_dir=folder, partitions=1, dispatch=dispatch, handlers=[sample_handlers.__file__])
-        settings = with_broker(plain, broker.bootstrap)
-        ensure_tables(settings, ensure_topics(settings), now=now_us())
-        yield settings
+def settings(broker, tmp_path_factory):
+    dispatch = {"scan": "reader", "spark_slots": 0, "trigger": "200ms", "session_timeout": "6s"}
+    settings = settings_on(
+        broker,
+        tmp_path_factory.mktemp("transactions"),
+        partitions=1,
+        dispatch=dispatch,
+        handlers=[sample_handlers.__file__],
+    )
+    ensure_tables(settings, ensure_topics(settings), now=now_us())
+    return settings
 
 
 def record(name):
@@ -44,17 +47,18 @@ def record(name):
 @contextmanager
 def transaction(settings, name, *tasks):
     """A transaction of a foreign producer that holds some tasks, open; the caller ends it."""
+    tasks_topic = settings.topics.tasks
     producer = KafkaProducer(
         bootstrap_servers=settings.kafka.bootstrap_servers,
         acks="all",
-        transactional_id=name,
+        transactional_id=f"{tasks_topic}-{name}",
         transaction_timeout_ms=30_000,
     )
     try:
         producer.init_transactions()
         producer.begin_transaction()
         for task in tasks:
-            producer.send("tasks", key=LANE.encode(), value=json.dumps(record(task)).encode())
+            producer.send(tasks_topic, key=LANE.encode(), value=json.dumps(record(task)).encode())
         producer.flush()
         yield producer
     finally:
@@ -73,9 +77,9 @@ def dispatching(settings):
 
 def seen(settings):
     """What consumers of ours are given of `tasks`, up to its end."""
-    end, found = end_offsets(settings, "tasks", [0])[0], []
+    end, found = end_offsets(settings, settings.topics.tasks, [0])[0], []
     with consumer(settings) as reader:
-        place = TopicPartition("tasks", 0)
+        place = TopicPartition(settings.topics.tasks, 0)
         reader.assign([place])
         reader.seek(place, 0)
         until = time.monotonic() + 20
@@ -98,9 +102,14 @@ def test_what_was_aborted_never_runs_and_nothing_waits_for_the_mark_at_the_end(s
 
 
 def test_a_batch_that_is_skipped_at_the_end_holds_up_no_take(settings):
-    send_batch(settings.kafka.bootstrap_servers, "tasks", 0, batch(1, (LANE.encode(), b"x" * 200_000_000, [])))
+    bomb = batch(ZSTD, (LANE.encode(), b"x" * 80_000_000, []))
+    send_batch(settings.kafka.bootstrap_servers, settings.topics.tasks, 0, bomb)
     with dispatching(settings) as partition:
-        eventually(lambda: partition.tasks_position == end_offsets(settings, "tasks", [0])[0], 10, "it has passed it")
+        eventually(
+            lambda: partition.tasks_position == end_offsets(settings, settings.topics.tasks, [0])[0],
+            10,
+            "it has passed it",
+        )
 
 
 def test_an_open_transaction_holds_back_what_stands_behind_it_until_it_ends(settings):

@@ -9,13 +9,12 @@ import pytest
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
-from scylla_spark.config.settings import Settings
 from scylla_spark.errors import TaskFailed
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host import die_with_parent
-from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import ensure_topics
 from tests.isolation import attacks
+from tests.support.shared_broker import as_words, settings_on
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -29,24 +28,17 @@ sys.exit(process_main.run(lambda settings: Deployment(settings, roles=["dispatch
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("isolated")
-    with EmbeddedBroker(folder / "kafka") as broker:
-        settings = with_broker(Settings(data_dir=folder, partitions=2, _env_file=None), broker.bootstrap)
-        ensure_tables(settings, ensure_topics(settings), now=now_us())
-        yield settings
+def settings(broker, tmp_path_factory):
+    settings = settings_on(broker, tmp_path_factory.mktemp("isolated"), partitions=2)
+    ensure_tables(settings, ensure_topics(settings), now=now_us())
+    return settings
 
 
 @pytest.fixture
 def dispatcher(settings):
     """The process; it does not outlive the test."""
-    own = (
-        f"kafka.bootstrap_servers={settings.kafka.bootstrap_servers}",
-        f"data_dir={settings.data_dir}",
-        "partitions=2",
-    )
-    options = [word for text in (*own, *OPTIONS) for word in ("--set", text)]
-    command = [sys.executable, "-c", PROGRAM, *options, "--handlers", attacks.__file__]
+    options = [word for text in OPTIONS for word in ("--set", text)]
+    command = [sys.executable, "-c", PROGRAM, *as_words(settings), *options, "--handlers", attacks.__file__]
     process = subprocess.Popen(
         die_with_parent.command(command), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )

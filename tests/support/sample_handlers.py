@@ -328,10 +328,11 @@ def mark_pid_and_hang(task: Task) -> None:
 
 
 @handler("wait_for_file")
-def wait_for_file(task: Task) -> None:
-    """Ends when the file named in the payload is there."""
+def wait_for_file(task: Task) -> int:
+    """Returns its process id when the file named in the payload is there."""
     while not Path(task.payload).exists():
         time.sleep(0.01)
+    return os.getpid()
 
 
 @handler("stubborn")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -74,18 +75,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.prefix = urlsplit(self.public_url).path.rstrip("/")
-        self.templates = Environment(
-            loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True, auto_reload=False,
-        )  # fmt: skip
-        self.templates.filters |= {
-            "count": value_texts.count_text, "span": value_texts.span_text, "ms": value_texts.ms_text, "name": value_texts.name_markup,
-            "segment": value_texts.segment, "json": value_texts.json_text, "seen": visible, "lines": value_texts.lines_text,
-        }  # fmt: skip
-        self.templates.globals |= {
-            "navigation": NAVIGATION, "url": self.url, "static": lambda name: self.url(self.assets.path(name)),
-            "sparkline": charts.sparkline, "filter_term": value_texts.filter_term,
-        }  # fmt: skip
+        self.templates = _templates(self.prefix)
 
     def url(self, path: str, **query: Any) -> str:
         """A link to a page of ours, as browsers need it: with the prefix.
@@ -95,6 +85,25 @@ class Site:
             **query: its parameters.
         """
         return f"{self.prefix}{within(path, **query)}"
+
+
+@lru_cache(maxsize=8)
+def _templates(prefix: str) -> Environment:
+    """The templates whose links begin with a prefix. Each is compiled once per process, which takes tens of milliseconds."""
+    assets = Assets()
+    found = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    found.filters |= {
+        "count": value_texts.count_text, "span": value_texts.span_text, "ms": value_texts.ms_text, "name": value_texts.name_markup,
+        "segment": value_texts.segment, "json": value_texts.json_text, "seen": visible, "lines": value_texts.lines_text,
+    }  # fmt: skip
+    found.globals |= {
+        "navigation": NAVIGATION, "url": lambda path, **query: prefix + within(path, **query),
+        "static": lambda name: prefix + assets.path(name), "sparkline": charts.sparkline, "filter_term": value_texts.filter_term,
+    }  # fmt: skip
+    return found
 
 
 class Page:

@@ -104,6 +104,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_what_a_broker_acknowledges_and_nobody_can_read_is_skipped_and_set_aside(settings, place, name):
     number, send = place

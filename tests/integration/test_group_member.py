@@ -14,6 +14,7 @@ from kafka.structs import MemberState
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer, ensure_topics
 from tests.support.shared_broker import settings_on
+from tests.support.waiting import eventually
 
 PARTITIONS = 3
 
@@ -60,9 +61,14 @@ def joined(reader):
 def changed_metadata(reader):
     """The leader finds other partitions than it assigned, and the join that follows outlives the poll."""
     assert polled(reader, lambda: joined(reader), 20)
-    reader._coordinator._assignment_snapshot = {topic: set() for topic in reader.subscription()}
+    coordinator = reader._coordinator
+    coordinator._assignment_snapshot = {topic: set() for topic in reader.subscription()}
     reader.poll(timeout_ms=0)
-    time.sleep(0.5)  # the assignment is done anew meanwhile, so nothing seems to have changed
+    eventually(
+        lambda: coordinator._assignment_snapshot == coordinator._metadata_snapshot,
+        20,
+        "the assignment is done anew meanwhile, so nothing seems to have changed",
+    )
     assert reader.group_metadata().state is MemberState.REBALANCING
 
 

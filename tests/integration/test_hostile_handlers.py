@@ -10,6 +10,7 @@ import socket
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,49 +36,55 @@ def write(data: bytes, *, sleep: float = 0.0, times: int = 1, timeout_ms: int = 
 CANARY = "canary-3f9a"
 
 
-@pytest.fixture
-def surroundings(monkeypatch):
-    """What a handler sees of a dispatcher that holds a secret in every place where one may lie."""
-    for name in ("SCYLLASPARK_KAFKA__SASL_PASSWORD", "SCYLLASPARK_AWS_X", "AWS_SECRET", "ANYTHING", "PYTHONHASHSEED"):
-        monkeypatch.setenv(name, "7" if name == "PYTHONHASHSEED" else f"{CANARY}-{name}")
-    monkeypatch.setenv("LC_MONETARY", "de_DE.UTF-8")
-    with tempfile.NamedTemporaryFile(prefix=CANARY) as file, socket.create_server(("127.0.0.1", 0)) as server:
+def look(*patterns: str) -> dict[str, Any]:
+    """What a handler sees around it, in a pool that passes variables of these names on."""
+    executor = LocalPool([HANDLERS], min_children=1, kill_grace_s=GRACE_S, pass_environment=patterns)
+    running = Running(executor)
+    try:
+        return json.loads(running.one("surroundings").result)
+    finally:
+        executor.stop(drain_s=0)
+
+
+@pytest.fixture(scope="module")
+def surroundings():
+    """What handlers see of a process that holds a secret in every place where one may lie, without and with variables passed on."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.NamedTemporaryFile(prefix=CANARY) as file,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        for name in ("SCYLLASPARK_KAFKA__SASL_PASSWORD", "SCYLLASPARK_AWS_X", "AWS_SECRET", "ANYTHING"):
+            patch.setenv(name, f"{CANARY}-{name}")
+        patch.setenv("PYTHONHASHSEED", "7")
+        patch.setenv("LC_MONETARY", "de_DE.UTF-8")
         os.set_inheritable(file.fileno(), True)
         os.set_inheritable(server.fileno(), True)
-
-        def look(*patterns):
-            executor = LocalPool([HANDLERS], min_children=1, kill_grace_s=GRACE_S, pass_environment=patterns)
-            running = Running(executor)
-            try:
-                return json.loads(running.one("surroundings").result)
-            finally:
-                executor.stop(drain_s=0)
-
-        yield look
+        return look(), look("AWS_*", "SCYLLASPARK_*", "*_X", "PYTHONHASHSEED")
 
 
-def test_handler_sees_no_secret_of_the_dispatcher(surroundings):
-    seen = surroundings()
+@pytest.mark.promise
+def test_handler_sees_no_secret_of_the_dispatcher_and_inherits_no_descriptor_but_its_own(surroundings):
+    seen, _ = surroundings
     assert CANARY not in json.dumps(seen)
     assert seen["environment"]["LC_MONETARY"] == "de_DE.UTF-8"
     assert seen["environment"]["PATH"] == os.environ["PATH"]
     assert not [name for name in seen["environment"] if name.startswith("SCYLLASPARK_")]
-
-
-def test_handler_inherits_no_descriptor_but_its_own(surroundings):
-    kinds = [link.partition(":")[0] for link in surroundings()["descriptors"]]
+    kinds = [link.partition(":")[0] for link in seen["descriptors"]]
     assert kinds.count("socket") == 1
     assert set(kinds) <= {"socket", "/dev/null", "/memfd"}
 
 
 def test_variables_that_are_named_are_passed_and_settings_never(surroundings):
-    seen = surroundings("AWS_*", "SCYLLASPARK_*", "*_X", "PYTHONHASHSEED")["environment"]
+    _, passed = surroundings
+    seen = passed["environment"]
     assert seen["AWS_SECRET"] == f"{CANARY}-AWS_SECRET"
     assert not [name for name in seen if name.startswith("SCYLLASPARK_") or name in ("ANYTHING", "PYTHONHASHSEED")]
 
 
 def test_hashes_of_two_pools_differ_though_their_launcher_fixed_the_seed(surroundings):
-    assert surroundings()["hash"] != surroundings()["hash"]
+    first, second = surroundings
+    assert first["hash"] != second["hash"]
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +149,7 @@ def test_bytes_that_no_child_of_ours_sends_end_the_child_at_once(pool, data):
     assert pool.one("noop").outcome == "succeeded"
 
 
+@pytest.mark.promise
 def test_every_record_with_a_wrong_field_ends_only_its_own_child(pool):
     calls = [write(frame([record]), sleep=15) for record in records()]
     others = [invocation("noop") for _ in range(50)]
@@ -292,6 +300,7 @@ def test_module_that_writes_on_the_pools_socket_while_it_is_imported_is_a_clear_
 SPEAKS_LATER = """
 import os, threading, time
 from pathlib import Path
+from typing import Any
 from scylla_spark.executors.handler_registry import handler
 
 @handler("noop")

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.deep
 def test_spark_pool_conforms_on_a_cluster_and_survives_the_loss_of_an_executor():
     suite = Path(__file__).with_name("spark_pool_on_cluster.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]

@@ -53,6 +53,7 @@ def test_settings_of_a_topic_that_endanger_tasks_are_refused(settings, unsafe, s
     assert ensure_topics(settings) == identities
 
 
+@pytest.mark.promise
 def test_the_newest_append_time_is_that_of_any_partition_of_both_topics(settings):
     ensure_topics(settings)
     before = now_us()

@@ -89,6 +89,7 @@ def seen(settings):
     return [json.loads(one.value)["uniquenessKey"] for one in found]
 
 
+@pytest.mark.promise
 def test_what_was_aborted_never_runs_and_nothing_waits_for_the_mark_at_the_end(settings):
     with transaction(settings, "first", "a", "b") as producer:
         producer.commit_transaction()
@@ -101,6 +102,7 @@ def test_what_was_aborted_never_runs_and_nothing_waits_for_the_mark_at_the_end(s
         eventually(lambda: len(partition.ended) == 3, 10, "all that was committed has run")
 
 
+@pytest.mark.promise
 def test_a_batch_that_is_skipped_at_the_end_holds_up_no_take(settings):
     bomb = batch(ZSTD, (LANE.encode(), b"x" * 80_000_000, []))
     send_batch(settings.kafka.bootstrap_servers, settings.topics.tasks, 0, bomb)

@@ -511,7 +511,8 @@ def opens_files_without_end(place):
 
 @attack
 def takes_cpu_without_end(place):
-    while time.process_time() < place["cpu_s"]:
+    begun = time.process_time()
+    while time.process_time() - begun < place["cpu_s"]:
         sum(range(10_000))
     return place["canary"]
 

@@ -60,7 +60,7 @@ def _written(path: Path, text: str) -> str:
 def place(tmp_path_factory):
     """A machine that is worth an attack: files, servers, a process with a secret, variables."""
     base, canary = tmp_path_factory.mktemp("place"), f"canary-{os.getpid()}-7c1"
-    found = {"canary": canary, "abstract": f"{canary}-abstract", "cpu_s": 3.5}
+    found = {"canary": canary, "abstract": f"{canary}-abstract", "cpu_s": 2.5}
     found |= {"data_dir": str(base / "data"), "home": str(base / "home"), "socket_file": str(base / "socket")}
     for name, where in {
         "secret_of_the_broker": "data/broker/secret", "table": "data/tables/part-0.parquet", "settings": "scyllaspark.toml",

@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # Containers often set it; the hundred processes of a test run would then each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test again unit api fuzz simulate faults lint format bench bench-peers screenshots lock clean
+.PHONY: help setup java demo test test-rest test-all test-deep unit api fuzz simulate faults lint format bench bench-peers screenshots lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,12 +69,25 @@ java:
 demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." are passed on)
 	@$(BIN)/scylla-spark demo $(ARGS)
 
-WORKERS ?= 0
-test: setup ## all tests: unit, api, tables, spark, integration, isolation, browser, acceptance (no benchmarks); WORKERS=2 runs folders side by side
-	@$(PYTEST) -m "not benchmark" -n $(WORKERS) --dist loadscope --costs 20 --durations=20 --durations-min=5 tests/unit tests/api tests/tables tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
+# Tests that share a deployment, a Spark session or a browser run in one process, the longest first (tests/support/xdist_folders.py).
+WORKERS ?= auto
+FOLDERS := $(addprefix tests/,acceptance spark integration isolation browser simulation fuzz api tables unit)
+TESTS   := $(PYTEST) -n $(WORKERS) --dist loadscope --no-loadscope-reorder --costs 20
+QUICK   := (promise or unit or tables)
+IN_CI   := not deep and not benchmark
 
-again: setup ## the tests that failed last time, one after the other
-	@$(PYTEST) -m "not benchmark" --last-failed --last-failed-no-failures none $(ARGS)
+test: setup ## every promise on real Kafka, Delta and Spark, and the tests of single parts: at most ten minutes on 2 cores
+	@$(TESTS) -m "$(IN_CI) and $(QUICK)" --ignore-glob='*/deep' $(FOLDERS) $(ARGS)
+
+test-rest: setup ## what test-all runs beyond test
+	@$(TESTS) -m "$(IN_CI) and not $(QUICK)" --ignore-glob='*/deep' $(FOLDERS) $(ARGS)
+
+test-all: setup ## everything that CI runs
+	@$(TESTS) -m "$(IN_CI)" --ignore-glob='*/deep' $(FOLDERS) $(ARGS)
+
+test-deep: setup ## what is too long for CI: searches for seeds, generated clients, schemathesis, clusters (half an hour or more)
+	@$(TESTS) -m "deep and not benchmark" tests $(ARGS)
+	@$(MAKE) --no-print-directory simulate
 
 unit: setup ## the quick tests of single parts, side by side
 	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)

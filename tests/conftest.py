@@ -26,8 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers a marker per folder, starts to measure, and offers a broker to the test processes of xdist."""
-    for folder in sorted(path.name for path in TESTS.iterdir() if path.is_dir()):
-        config.addinivalue_line("markers", f"{folder}: is in tests/{folder} (set by itself)")
+    for folder in sorted({folder for path in TESTS.rglob("test_*.py") for folder in _folders(path)}):
+        config.addinivalue_line("markers", f"{folder}: is in a folder of this name (set by itself)")
     config.pluginmanager.register(Costs(config.getoption("--costs")))
     if config.getoption("numprocesses", None):
         config.stash[_BROKER] = SharedBroker()
@@ -68,9 +68,14 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test with the name of its folder, before tests are chosen by their markers."""
+    """Marks each test with the names of its folders, before tests are chosen by their markers."""
     for item in items:
-        item.add_marker(item.path.relative_to(TESTS).parts[0])
+        for folder in _folders(item.path):
+            item.add_marker(folder)
+
+
+def _folders(path: Path) -> tuple[str, ...]:
+    return path.relative_to(TESTS).parts[:-1]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ class Shared(Place):
 
     process: Process | None = None
     kafka = metrics = api = ""
-    java = ""  # it lives for many minutes, in which code that is compiled well pays
 
     def start(self) -> None:
         self.process = self.up()
@@ -35,9 +34,9 @@ _shared: list[Shared] = []
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """The shared deployment rests while tests of other folders run: its JVM would take half a core from them."""
+    """Stops the shared deployment once tests follow that do not use it: its JVM would take half a core from them."""
     result = yield
-    if nextitem is not None and not _is_here(nextitem):
+    if nextitem is not None and "deployment" not in getattr(nextitem, "fixturenames", ()):
         for one in _shared:
             one.stop()
     return result
@@ -79,18 +78,8 @@ def foreign(deployment: Shared) -> Iterator[Foreign]:
 
 
 @pytest.fixture
-def place(shared: Shared, tmp_path: Path) -> Iterator[Place]:
-    """An empty directory; the shared deployment rests meanwhile, to leave the machine to the test."""
-    shared.stop()
+def place(tmp_path: Path) -> Iterator[Place]:
+    """An empty directory."""
     place = Place(tmp_path)
     yield place
     place.clear()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the shared deployment first, so that it starts once."""
-    items.sort(key=lambda item: "deployment" not in getattr(item, "fixturenames", ()) and _is_here(item))
-
-
-def _is_here(item: pytest.Item) -> bool:
-    return Path(__file__).parent in item.path.parents

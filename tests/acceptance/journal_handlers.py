@@ -21,10 +21,12 @@ JOURNAL = "ACCEPTANCE_JOURNAL"
 
 @handler("work")
 def work(task: Task, ctx: TaskContext) -> dict:
-    """Works for `ms`; fails in the first `failures` attempts."""
+    """Works for `ms` or until a file exists; fails in the first `failures` attempts."""
     ok = ctx.attempt > task.payload.get("failures", 0)
     _write("start", task, ctx)
     time.sleep(task.payload.get("ms", 0) / 1000)
+    while "until" in task.payload and not os.path.exists(task.payload["until"]):
+        time.sleep(0.02)
     _write("end", task, ctx, ok=ok)
     if not ok:
         raise RuntimeError(f"attempt {ctx.attempt} fails as asked")
@@ -154,7 +156,7 @@ def _ignore_sigterm() -> None:
 
 def _print_much() -> str:
     line = "x" * 1023 + "\n"
-    for _ in range(100 * 1024):
+    for _ in range(20 * 1024):
         sys.stdout.write(line)
     sys.stdout.flush()
     return "printed"
@@ -172,7 +174,7 @@ _DEEDS = {
     "exit": _exit,
     "segfault": _segfault,
     "ignore SIGTERM": _ignore_sigterm,
-    "print 100 MB": _print_much,
+    "print 20 MB": _print_much,
     "raise BaseException": _raise_base_exception,
     "return an object": _return_object,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import polars as pl
 from deltalake import DeltaTable
@@ -22,9 +23,12 @@ from scylla_spark.clock import iso
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import STARTED
 from scylla_spark.io.host import die_with_parent
+from scylla_spark.io.kafka.access import python_options
+from scylla_spark.io.kafka.topics import located
 from scylla_spark.services.ready_line import read_ready_line
 from scylla_spark.testing.history import Recorded, Run, runs
 from tests.acceptance import journal_handlers
+from tests.support.command_line import run_command
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +51,19 @@ T = TypeVar("T")
 
 def now() -> int:
     return time.time_ns() // 1000
+
+
+# Commands are forked from a process that has imported the command line: importing it is most of what a command costs.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([run_command.__module__])
+
+
+class Called(NamedTuple):
+    """What a command has left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 class Process:
@@ -108,6 +125,7 @@ class Place:
         self.journal = folder / "journal.jsonl"
         self.deaths: list[int] = []
         self._clients: list[Scheduler] = []
+        self._starts = self._calls = 0
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("SCYLLASPARK_", "SPARK_"))}
         # every descendant inherits it: that is how `left` finds them
         self.environment = clean | {
@@ -125,13 +143,21 @@ class Place:
 
     def up(self, *words: str) -> Process:
         """Starts everything on this directory; not waited for."""
-        return Process("up", self.command("up", "--handlers", HANDLERS, "-o", "json", *words), self.folder, self.environment)  # fmt: skip
+        self._starts += 1
+        command = self.command("up", "--handlers", HANDLERS, "-o", "json", *words)
+        return Process(f"up-{self._starts}", command, self.folder, self.environment)
 
-    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str) -> Called:
         """Runs a command to its end."""
-        return subprocess.run(
-            self.command(*words), cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120, check=False
-        )  # fmt: skip
+        self._calls += 1
+        out, err = (self.folder / f"call-{self._calls}.{kind}" for kind in ("out", "err"))
+        process = _FORKS.Process(
+            target=run_command, args=(self.command(*words)[1:], self.folder, self.environment, out, err)
+        )
+        process.start()
+        process.join(PATIENCE)
+        assert process.exitcode is not None, f"{words} has not ended; it said: {err.read_text()}"
+        return Called(process.exitcode, out.read_text(), err.read_text())
 
     def kill(self, process: Process) -> None:
         """kill -9, noted as a death for the history."""
@@ -158,11 +184,15 @@ class Place:
 
     def clear(self) -> None:
         """Ends what is left, whatever happened in the tests."""
-        for client in self._clients:
-            client.close()
+        self.close_clients()
         for line in self.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(line.split()[0]), signal.SIGKILL)
+
+    def close_clients(self) -> None:
+        """Closes the clients that `client` has made."""
+        while self._clients:
+            self._clients.pop().close()
 
     # -- asking -----------------------------------------------------------------------------------------------------------
 
@@ -230,6 +260,13 @@ class Foreign:
         # gives up soon on a broker that was killed, so that it can be closed
         patience = {"delivery_timeout_ms": 5_000, "request_timeout_ms": 4_000, "max_block_ms": 5_000}
         self._producer = KafkaProducer(bootstrap_servers=kafka, **patience | options)
+
+    @classmethod
+    def of(cls, data: Path, **options: Any) -> Self:
+        """With the access that the deployment of a data directory asks for."""
+        kafka = located(Settings(data_dir=data)).kafka
+        assert kafka.bootstrap_servers
+        return cls(kafka.bootstrap_servers, **python_options(kafka) | options)
 
     def put(self, key: TaskKey, payload: dict[str, Any] | None = None, **more: Any) -> Any:
         """Sends one task; the future of its acknowledgement."""

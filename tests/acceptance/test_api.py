@@ -19,7 +19,6 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from scylla_spark.io.host import die_with_parent
 from tests.support.waiting import eventually
 
 
@@ -336,15 +335,6 @@ def test_an_api_that_dies_is_started_again_at_its_address_and_the_rest_goes_on(a
     (new,) = children(deployment.process.pid)
     assert new != old
     assert deployment.process.running
-
-
-@pytest.mark.skipif(die_with_parent.mode() != "signal", reason="seen in /proc")
-def test_no_api_outlives_its_deployment(place):
-    process = place.up()
-    facts = process.ready()
-    assert Api(facts["api"])("GET", "/healthz")[0] == 200
-    place.kill(process)
-    eventually(lambda: not place.left(), 20, "nothing is left", place.left)
 
 
 def test_an_api_runs_alone_beside_a_deployment(deployment):

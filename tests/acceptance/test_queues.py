@@ -8,9 +8,9 @@ import pytest
 
 from scylla_spark import Queue, TaskFailed
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.testing import measures
 from scylla_spark.testing.history import NEVER
 from tests.acceptance.place import PATIENCE, SECOND, now
-from tests.acceptance.test_schedules import most_at_once
 from tests.support.waiting import eventually, holds
 
 _NUMBERS = count()
@@ -48,10 +48,10 @@ def test_the_running_dispatcher_obeys_a_definition_as_soon_as_it_is_put(deployme
     assert scheduler.put_queue(Queue("narrow", concurrency=1)) == "added"
     eventually(lambda: now() > scheduler.queue("narrow").get().changed_at.timestamp() * SECOND + SECOND, 60)
     runs = ended(deployment, enqueue(scheduler, "narrow", 5, ms=200), 5)
-    assert most_at_once(runs) == 1
+    assert measures.peak(runs) == 1
     assert scheduler.put_queue(Queue("narrow", concurrency=1)) == "unchanged"
     scheduler.queue("narrow").update(concurrency=None, description="wide now")
-    eventually(lambda: most_at_once(ended(deployment, enqueue(scheduler, "narrow", 4, ms=800), 4)) > 1, PATIENCE)
+    eventually(lambda: measures.peak(ended(deployment, enqueue(scheduler, "narrow", 4, ms=800), 4)) > 1, PATIENCE)
     scheduler.queue("narrow").delete()
 
 
@@ -130,26 +130,3 @@ def test_the_command_line_puts_shows_pauses_and_deletes(call, deployment):
     call("queue", "delete", "cli", "other", "--yes")
     call("queue", "show", "cli", code=3)
     call("queue", "delete", "cli", "--yes", code=3)
-
-
-def test_a_definition_outlives_kill_9_and_when_it_is_deleted_the_settings_are_in_force(place):
-    limited = ("--set", "queues.few.concurrency=1")
-    process = place.up(*limited)
-    process.ready()
-    client = place.client()
-    assert most_at_once(ended(place, enqueue(client, "few", 4, ms=300), 4)) == 1
-    client.queue("few").update(description="begins with what the settings say")
-    assert client.queue("few").get().fields["concurrency"] == 1
-    client.put_queue(Queue("few", paused=True))
-    paused_at = now()
-    eventually(lambda: now() > paused_at + SECOND, 60)
-    waiting = enqueue(client, "few", 4, ms=300)
-    place.kill(process)
-    second = place.up(*limited)
-    second.ready()
-    client = place.client()
-    ended(place, enqueue(client, "free"), 1)
-    assert not holds(lambda: place.history(waiting), 3), "paused before the first start"
-    client.queue("few").delete()
-    assert most_at_once(ended(place, waiting, 4)) == 1
-    assert second.stop() == 0, second.told()[-3000:]

@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from scylla_spark import Constraint, Retry, Schedule, Trigger
 from scylla_spark.clock import iso
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.testing import measures
 from scylla_spark.testing.history import NEVER
 from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.support.waiting import eventually, holds
@@ -165,8 +166,8 @@ def test_a_long_run_is_never_two_where_one_may_run_and_exactly_two_where_two_may
     eventually(lambda: len(runs_of(deployment, "pair")) >= 6, PATIENCE)
     scheduler.schedule("alone").delete()
     scheduler.schedule("pair").delete()
-    assert most_at_once(runs_of(deployment, "alone")) == 1
-    assert most_at_once(runs_of(deployment, "pair")) == 2
+    assert measures.peak(runs_of(deployment, "alone")) == 1
+    assert measures.peak(runs_of(deployment, "pair")) == 2
     eventually(lambda: "skipped" in [row["verdict"] for row in fires_of(deployment, "alone")], PATIENCE)
 
 
@@ -277,45 +278,6 @@ def test_a_backfill_that_is_paused_begins_nothing_until_it_goes_on_and_then_runs
     other = past.backfill(datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 2, 1, tzinfo=UTC)).tag
     past.cancel_backfill(other)
     assert not holds(lambda: len(marks(deployment, "past")) > 9, 2), "what had begun went on, and no other began"
-
-
-def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(place):
-    process = place.up()
-    process.ready()
-    at = (now() + 25 * SECOND) // MINUTE * MINUTE + MINUTE
-    client = place.client()
-    due = datetime.fromtimestamp(at // SECOND, UTC)
-    client.put_schedules(
-        Schedule("once", "work", Trigger.cron(f"{due.minute} {due.hour} * * *"), payload={"mark": "{{ planned }}"}),
-        Schedule("many", "work", Trigger.every("1s"), catch_up="all", overlap="buffer_all"),
-    )
-    place.kill(process)
-    killed = now()
-    assert killed < at - 10 * SECOND, "it was not handed over ahead of its time"
-    eventually(lambda: now() > killed + STOPPED, STOPPED // SECOND + 10)
-    assert killed < at < now()
-    second = place.up()
-    second.ready()
-    found = eventually(lambda: runs_of(place, "once"), PATIENCE)
-    assert [(run.key.uniqueness_key.split("/")[1], run.mark) for run in found] == [(iso(at), iso(at))]
-    assert found[0].start > killed + STOPPED
-    eventually(lambda: runs_of(place, "many") and runs_of(place, "many")[-1].start > now() - 3 * SECOND, PATIENCE)
-    planned = sorted(run.key.uniqueness_key.split("/")[1] for run in runs_of(place, "many"))
-    assert len(planned) == len(set(planned)), "none twice"
-    first = datetime.fromisoformat(planned[0])
-    wanted = {iso(int(first.timestamp() + n) * SECOND) for n in range(len(planned))}
-    assert wanted == set(planned), "and none left out"
-    assert len(runs_of(place, "once")) == 1
-    assert second.stop() == 0, second.told()[-3000:]
-
-
-def most_at_once(found):
-    edges = sorted([(run.start, 1) for run in found] + [(run.end, -1) for run in found])
-    most = level = 0
-    for _, step in edges:
-        level += step
-        most = max(most, level)
-    return most
 
 
 def test_a_table_that_grows_hands_each_of_its_versions_to_one_run(deployment, scheduler, tmp_path):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import threading
 import time
 from itertools import count
@@ -14,7 +13,7 @@ from scylla_spark.testing import judge
 from scylla_spark.testing.history import Fault
 from tests.acceptance import worker_handlers
 from tests.acceptance.http_api import Wire, alive, api_process, children, joined, script, worker
-from tests.acceptance.place import PATIENCE, SECOND, now
+from tests.acceptance.place import PATIENCE, now
 from tests.support.waiting import eventually
 
 HANDLERS = worker_handlers.__file__
@@ -366,43 +365,3 @@ def test_who_takes_the_name_of_a_worker_ends_it_with_a_clear_error(wire, queue, 
     assert first.ended() == 4
     assert "Another process has joined as worker" in first.told()
     assert second.stop() == 0, second.told()
-
-
-# -- what becomes of dispatchers -------------------------------------------------------------------------------------------
-
-
-def test_leases_outlive_a_dispatcher_that_is_killed_and_nobody_else_gets_them_meanwhile(place, free_port):
-    words = ("--set", "queues.gpu.mode=pull", "--set", "queues.gpu.lease=20s", "--set", f"api.port={free_port}")
-    up = place.up(*words)
-    wire = Wire(up.ready()["api"])
-    steady = worker(place, wire.url, "steady", "gpu", "--slots", "3", handlers=HANDLERS)
-    joined(wire, steady)
-    wire.put_all("gpu", 3, "kept-", handler="work", payload={"ms": 60_000})
-    wire.put_all("gpu", 5, "more-", handler="work")
-    eventually(lambda: len(place.history("kept-")) == 3, PATIENCE, "three have begun")
-    silent = wire.put("gpu", handler="other")
-    (orphan,) = wire.lease("gpu", handlers=["other"], wait_ms=10_000)
-    killed = now()
-    place.kill(up)
-    again = place.up(*words)
-    again.ready()
-    ready = now()
-    print("back after", (ready - killed) / 1e6, "s")
-    eventually(
-        lambda: wire.lease("gpu", handlers=["other"], wait_ms=5_000), PATIENCE, "the lease that nobody kept is over"
-    )
-    assert now() - ready > 5 * SECOND, "it had a grace"
-    assert wire.end("complete", orphan) == "lease_lost"
-    assert wire.state(silent) == "running"
-    found = succeeded(place, "kept-", 3)
-    assert {row["attempt"] for row in found.values()} == {1}, "the leases were kept, and reported"
-    succeeded(place, "more-", 5)
-    assert len(place.history("kept-")) == 3, "nobody else got them"
-    assert steady.stop() == again.stop() == 0
-
-
-@pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

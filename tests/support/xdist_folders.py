@@ -6,18 +6,18 @@ from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling
 
-_BY_FILE = ("tests/unit/", "tests/api/", "tests/tables/")
-"""Folders whose files share nothing."""
+_BY_FILE = tuple(f"tests/{folder}/" for folder in ("unit", "api", "tables", "fuzz", "simulation", "integration"))
+"""Folders whose files share nothing, or only what the whole run shares."""
 
 
 class Folders(LoadScopeScheduling):
-    """Hands out folders, those of many tests first; of those whose files share nothing, files."""
+    """Gives each test process a folder as a whole, or a file where the files of a folder share nothing."""
 
     def _split_scope(self, nodeid: str) -> str:
         return together(nodeid)
 
 
 def together(nodeid: str) -> str:
-    """What a test runs in one process with."""
+    """Returns the name of the group whose tests run in one process."""
     file = nodeid.partition("::")[0]
     return file if file.startswith(_BY_FILE) else str(PurePosixPath(file).parent)

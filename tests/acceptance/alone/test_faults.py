@@ -8,8 +8,7 @@ from tests.faults.cases import SHORT
 from tests.faults.run import play
 
 
-def test_faults_between_two_writes_break_no_promise(shared, tmp_path):
-    shared.stop()
+def test_faults_between_two_writes_break_no_promise(tmp_path):
     result = play("short", SHORT, seed=1, folder=tmp_path)
     assert result["ok"], json.dumps(result, indent=1)
     assert len(result["faults"]) >= 3

@@ -15,17 +15,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED
 from scylla_spark.io.delta.new_tables import ensure_tables
-from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import ensure_topics
 from tests.acceptance.http_api import Wire, api_process
 from tests.acceptance.place import PATIENCE, ROOT, Place, Process, now
 from tests.faults.site import PARTITIONS, OutcomesLog
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.shared_broker import as_words, settings_on
 from tests.support.waiting import eventually
 
 TASKS = int(os.environ.get("LEASED", "1500"))
@@ -33,7 +32,7 @@ EVERY_S = 0.7  # so long lives a connection of the worker behind the proxy
 LANES = 150
 FROZEN_S = 7
 OPTIONS = (
-    f"partitions={PARTITIONS}", "dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.session_timeout=6s", "queues.gpu.mode=pull",
+    "dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.session_timeout=6s", "queues.gpu.mode=pull",
     "queues.gpu.lease=4s", "queues.gpu.max_retries=20", "queues.gpu.retry_base=100ms", "queues.gpu.retry_cap=200ms",
 )  # fmt: skip
 PROGRAM = """
@@ -68,12 +67,11 @@ for lease in Worker(url, "gpu", name=name).leases(n=8):
 
 
 class Field(Place):
-    """A broker, two dispatchers, an API, and workers, each a process of its own; nothing of Spark."""
+    """Two dispatchers, an API, and workers, each a process of its own; nothing of Spark."""
 
-    def __init__(self, folder, port):
+    def __init__(self, folder, broker, port):
         super().__init__(folder)
-        self.broker = EmbeddedBroker(self.data / "kafka").start()
-        self.settings = with_broker(Settings(data_dir=self.data, partitions=PARTITIONS), self.broker.bootstrap)
+        self.settings = settings_on(broker, self.data, partitions=PARTITIONS)
         ensure_tables(self.settings, ensure_topics(self.settings), now=now())
         self.log = OutcomesLog(self.settings)
         self.port = port
@@ -83,11 +81,10 @@ class Field(Place):
     def role(self, name, role):
         """Starts a dispatcher or the API."""
         self.number += 1
-        chosen = [*OPTIONS, f"api.port={self.port}", f"kafka.bootstrap_servers={self.broker.bootstrap}"]
-        words = [word for text in chosen for word in ("--set", text)]
+        words = [word for text in (*OPTIONS, f"api.port={self.port}") for word in ("--set", text)]
         process = Process(
             f"{self.number:02}-{name}",
-            [*self.command(), *words, "run", role, "-o", "json"],
+            [*self.command(*as_words(self.settings), *words), "run", role, "-o", "json"],
             self.folder,
             self.environment,
         )
@@ -125,7 +122,6 @@ class Field(Place):
         super().clear()
         for process in self.running.values():
             process.ended(10)
-        self.broker.stop()
 
 
 @pytest.fixture
@@ -136,9 +132,8 @@ def free_port():
 
 
 @pytest.fixture
-def field(shared, tmp_path, free_port):
-    shared.stop()
-    field = Field(tmp_path, free_port)
+def field(broker, tmp_path, free_port):
+    field = Field(tmp_path, broker, free_port)
     yield field
     field.clear()
 

@@ -22,14 +22,15 @@ def status(address: str, token: str | None, path: str = "/v1/queues/mail") -> in
             return answer.code
 
 
-def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(place):
-    process = place.up("--set", "api.port=0")
-    address = process.ready()["api"]
-    scheduler = place.client()
+def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(crash_site):
+    process = crash_site.running()
+    address, scheduler = crash_site.api, crash_site.client()
     scheduler.put_queue(Queue("mail", mode="pull"))
     assert status(address, None) == 200, "without any token all is open"
 
-    made = place.call("token", "create", "ci", "--scope", "read", "--namespace", "ma", "--expires", "+1h", "-o", "json")
+    made = crash_site.call(
+        "token", "create", "ci", "--scope", "read", "--namespace", "ma", "--expires", "+1h", "-o", "json"
+    )
     assert made.returncode == 0, made.stderr
     reader = json.loads(made.stdout)[0]["token"]
     eventually(lambda: status(address, None) == 401, 6, "who shows no token is refused")
@@ -53,9 +54,9 @@ def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(place):
     assert done.wait(60)
     assert handle.result(timeout="60s") == {"ok": True}
 
-    listed = place.call("token", "list", "-o", "json")
+    listed = crash_site.call("token", "list", "-o", "json")
     assert {one["name"]: one["state"] for one in json.loads(listed.stdout)} == {"ci": "active", "worker": "active"}
-    assert place.call("token", "revoke", reader.split("_")[1]).returncode == 0
+    assert crash_site.call("token", "revoke", reader.split("_")[1]).returncode == 0
     eventually(lambda: status(address, reader) == 401, 6, "a revoked token is refused")
     admin = scheduler.create_token("admin", ["admin"])
 
@@ -70,4 +71,3 @@ def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(place):
     eventually(lambda: entries() >= wanted, 120, "the table says who was not allowed to", entries)
     for secret in (reader[-64:], leaser[-64:]):
         assert secret not in listed.stdout + process.told()
-    assert process.stop() == 0, process.told()[-3000:]

@@ -1,0 +1,77 @@
+"""Stop, wait, start: nothing runs meanwhile, what is overdue runs once, what has finished stays finished, retries go on."""
+
+import json
+
+from scylla_spark import Retry, TaskKey
+from scylla_spark.testing import judge
+from tests.acceptance.crash.crash_site import across
+from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
+from tests.support.waiting import eventually
+
+
+@across("stopped")
+def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(site):
+    foreign, client = Foreign.of(site.data), site.client()
+    done = [TaskKey(now() + n, f"stop-done-{n}", "u") for n in range(10)]
+    acknowledged = [foreign.put(key) for key in done]
+    site.completed(done)
+    refused = site.call("table", "purge")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "Another ingest writes" in refused.stderr
+    wait_s = 2 * site.start_us / SECOND  # the stored time is that far off, or half
+    retry = Retry(max_retries=5, base=wait_s, cap=wait_s)
+    failing = client.enqueue("work", {"failures": 1}, ordering_id="stop-backoff", retry=retry)
+    eventually(lambda: failing.status().state == "retry_wait", PATIENCE)
+    stored = failing.attempts()[0].next_at
+    due = now() + 2 * site.start_us  # later than the stop comes on this machine, now
+    site.not_before = due + SECOND
+    overdue = [TaskKey(due + n, f"stop-overdue-{n % 4}", f"{n:02}") for n in range(40)]
+    acknowledged += [foreign.put(key) for key in overdue[:20]]
+    site.ingested(acknowledged)
+    for key in overdue[20:]:  # of these only the log may know when the deployment stops
+        foreign.put(key).get(timeout=PATIENCE)
+    foreign.close()
+    site.while_down(lambda: _refuses_another_partition_count(site))
+    site.while_down(lambda: _compacts_without_loss(site))
+    yield
+    ended = site.completed([*done, *overdue, failing.key])
+    runs = site.history("stop-")
+    assert site.down_at < due, "too slow: some were due before the stop"
+    assert {row["outcome"] for row in ended.values()} == {"succeeded"}
+    assert sorted(run.key for run in runs if run.key != failing.key) == sorted(done + overdue), "each ran once"
+    assert all(run.start > site.down_at for run in runs if run.key in overdue), "nothing ran before its time"
+    assert judge.disordered(runs) == []
+    assert judge.early(runs) == []
+    again = [run for run in runs if run.key == failing.key]
+    assert [run.attempt for run in again] == [1, 2]
+    planned = int(stored.timestamp() * 1_000_000)
+    assert again[1].start >= planned
+    assert again[1].start < max(planned, site.back_at) + 2 * SECOND, "at the stored time, or once it is back"
+
+
+def _refuses_another_partition_count(site):
+    """By the very command that would serve."""
+    other = site.call("up", "--set", "partitions=4")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "'tasks' has 8 partitions; these settings need 4" in other.stderr
+
+
+def _compacts_without_loss(site):
+    tidied = site.call("-o", "json", "table", "compact")
+    assert tidied.returncode == 0, tidied.stderr
+    sizes = [row for row in json.loads(tidied.stdout) if row["table"] not in ("progress", "deployment")]
+    assert all(row["rows_before"] == row["rows_after"] for row in sizes)
+    assert all(row["files_after"] <= row["files_before"] for row in sizes)
+
+
+def test_a_signal_to_all_processes_of_a_terminal_or_a_service_drains_too(crash_site):
+    """Ctrl-C in a shell goes to the whole process group: it must not end what the driver drains with."""
+    running = crash_site.running()
+    task = crash_site.client().enqueue("errand", {}, ordering_id="stop-group")
+    crash_site.completed([task.key])
+    assert crash_site.interrupt(running) == 0, running.told()[-3000:]
+    starting = crash_site.begin()
+    eventually(lambda: "starting Spark" in starting.told(), PATIENCE)
+    assert crash_site.terminate(starting) == 0, starting.told()[-3000:]
+    assert eventually(lambda: not crash_site.left(), 10, "nothing is left", crash_site.left) is True
+    assert "Traceback" not in running.told() + starting.told()

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from scylla_spark import TaskKey
 from scylla_spark.clock import iso
 from scylla_spark.core.key import partition_of
@@ -55,6 +57,7 @@ def bad_records(due: int) -> dict[str, tuple[str, bytes]]:
     }
 
 
+@pytest.mark.promise
 def test_every_bad_record_is_refused_with_its_reason_while_its_neighbours_run(deployment, foreign):
     due = now() + 2 * SECOND
     home = partition_of(LANE, PARTITIONS)

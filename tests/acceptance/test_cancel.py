@@ -7,6 +7,7 @@ from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.support.waiting import eventually
 
 
+@pytest.mark.promise
 def test_a_cancelled_task_never_starts_and_its_lane_goes_on(deployment, scheduler):
     due = now() + 3 * SECOND
     first = scheduler.enqueue(
@@ -34,6 +35,7 @@ def test_dropping_the_head_in_back_off_frees_the_lane_at_once(deployment, schedu
     assert [run.key for run in deployment.history("cancel-backoff")] == [head.key, follower.key]
 
 
+@pytest.mark.promise
 def test_a_cancel_sent_before_the_task_itself_is_heeded(deployment, scheduler):
     key = TaskKey(now() + 2 * SECOND, "cancel-before", "1")
     assert scheduler.task(key).cancel() == "cancelled"

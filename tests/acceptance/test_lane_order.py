@@ -1,10 +1,13 @@
 """Tasks of one ordering id run one at a time in the order of their keys; lanes run in parallel."""
 
+import pytest
+
 from scylla_spark import TaskKey
 from scylla_spark.testing import judge, measures
 from tests.acceptance.place import SECOND, now
 
 
+@pytest.mark.promise
 def test_100_tasks_of_a_lane_run_in_order_without_overlap_while_50_lanes_run_in_parallel(deployment, foreign):
     due = now() + 3 * SECOND
     long = [TaskKey(due + n * 1000, "order-long", f"{n:03}") for n in range(100)]

@@ -1,5 +1,7 @@
 """Whatever user code does, only its own task fails, and the reason stands in `completions`."""
 
+import pytest
+
 from scylla_spark import TaskKey
 from tests.acceptance.place import SECOND, now
 
@@ -13,6 +15,7 @@ DEEDS = {
 }
 
 
+@pytest.mark.promise
 def test_misbehaving_user_code_fails_its_own_task_with_a_reason_and_no_other(deployment, foreign):
     due = now() + SECOND
     keys = {how: TaskKey(due, f"deed-{how}", how) for how in DEEDS}

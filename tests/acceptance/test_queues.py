@@ -44,6 +44,7 @@ def call(deployment):
     return run
 
 
+@pytest.mark.promise
 def test_the_running_dispatcher_obeys_a_definition_as_soon_as_it_is_put(deployment, scheduler):
     assert scheduler.put_queue(Queue("narrow", concurrency=1)) == "added"
     eventually(lambda: now() > scheduler.queue("narrow").get().changed_at.timestamp() * SECOND + SECOND, 60)

@@ -1,5 +1,7 @@
 """A key that is sent again: it overwrites from the next attempt on, and never brings back what has completed."""
 
+import pytest
+
 from scylla_spark import TaskKey
 from tests.acceptance.place import PATIENCE, SECOND, now
 from tests.support.waiting import eventually
@@ -30,6 +32,7 @@ def test_while_it_runs_that_run_goes_on_and_no_other_follows(deployment, foreign
     assert ended[key]["result"] == '{"mark":"old"}'
 
 
+@pytest.mark.promise
 def test_in_back_off_the_new_payload_counts_from_the_next_attempt_on(deployment, foreign):
     key = TaskKey(now(), "resent-backoff", "u")
     retry = {"maxRetries": 5, "base": "4s", "cap": "4s"}
@@ -41,6 +44,7 @@ def test_in_back_off_the_new_payload_counts_from_the_next_attempt_on(deployment,
     assert (ended[key]["outcome"], ended[key]["attempt"]) == ("succeeded", 2)
 
 
+@pytest.mark.promise
 def test_once_done_it_never_runs_again(deployment, foreign):
     key = TaskKey(now(), "resent-done", "u")
     foreign.put(key, {"mark": "old"}).get(timeout=PATIENCE)

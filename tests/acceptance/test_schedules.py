@@ -40,6 +40,7 @@ def five(scheduler, dataset, count=5):
         scheduler.notify_partitions(dataset, [{"rows": 10}])
 
 
+@pytest.mark.promise
 def test_a_schedule_of_every_second_runs_once_for_each_second_and_each_run_knows_its_time(deployment, scheduler):
     scheduler.put_schedules(Schedule("tick", "work", Trigger.every("1s"), payload={"mark": "{{ planned }}"}))
     eventually(lambda: len(runs_of(deployment, "tick")) >= 8, PATIENCE)
@@ -257,6 +258,7 @@ def test_a_backfill_runs_the_days_that_are_missing_and_none_twice(deployment, sc
     assert second == [f"2026-01-0{day}T03:00:00Z" for day in (5, 4, 3)]
 
 
+@pytest.mark.promise
 def test_a_backfill_that_is_paused_begins_nothing_until_it_goes_on_and_then_runs_the_rest_in_order(
     deployment, scheduler
 ):
@@ -280,6 +282,7 @@ def test_a_backfill_that_is_paused_begins_nothing_until_it_goes_on_and_then_runs
     assert not holds(lambda: len(marks(deployment, "past")) > 9, 2), "what had begun went on, and no other began"
 
 
+@pytest.mark.promise
 def test_a_table_that_grows_hands_each_of_its_versions_to_one_run(deployment, scheduler, tmp_path):
     table = str(tmp_path / "orders")
     write_deltalake(table, pa.table({"n": [0], "day": ["mon"]}), partition_by=["day"])

@@ -143,6 +143,7 @@ def test_a_key_of_a_queue_that_reuses_none_stays_held(scheduler, wire, queue):
         scheduler.enqueue_unique(None, key=key, queue=queue)
 
 
+@pytest.mark.promise
 def test_of_many_that_send_a_key_at_once_through_one_process_one_is_told_that_it_is_theirs(wire, queue):
     told, start = [], threading.Barrier(8)
 

@@ -1,5 +1,7 @@
 """A lane whose head always fails holds up its own followers, and nobody else."""
 
+import pytest
+
 from scylla_spark import TaskKey
 from scylla_spark.testing import judge
 from tests.acceptance.place import SECOND, now
@@ -7,6 +9,7 @@ from tests.acceptance.place import SECOND, now
 TOLERANCE = 1 * SECOND  # milliseconds on a quiet machine; tests share theirs
 
 
+@pytest.mark.promise
 def test_a_lane_whose_head_always_fails_blocks_no_other_and_goes_on_once_it_is_exhausted(deployment, foreign):
     due = now() + 2 * SECOND
     head = TaskKey(due, "stuck-head", "0")

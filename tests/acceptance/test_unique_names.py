@@ -39,6 +39,7 @@ def sender(place, begin, order):
     return subprocess.Popen(script, env=place.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.promise
 def test_of_two_processes_that_send_the_same_names_at_once_one_task_of_each_name_runs(deployment, scheduler):
     begin = int(time.time()) + 30
     senders = [sender(deployment, begin, order) for order in (1, -1)]

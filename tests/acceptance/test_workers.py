@@ -110,6 +110,7 @@ for lease in Worker(url, queue, name=name).leases(n=50, idle=4):
 """
 
 
+@pytest.mark.promise
 def test_twenty_workers_lease_a_thousand_tasks_once_each(deployment, wire, queue):
     prefix = f"{queue}-"
     programs = [script(deployment, PROGRAM, wire.url, queue, f"{queue}-w{n}") for n in range(20)]
@@ -223,6 +224,7 @@ def test_cancel_and_complete_race_and_both_are_told_who_won(wire, queue):
 # -- what becomes of workers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise
 def test_a_frozen_worker_that_wakes_up_cannot_complete_and_its_task_is_done_once(deployment, wire, queue, workers):
     frozen = workers(queue, "--lease", "2s", "--slots", "1")
     prefix = f"{queue}-"

@@ -138,6 +138,7 @@ def field(broker, tmp_path, free_port):
     field.clear()
 
 
+@pytest.mark.promise
 def test_whatever_dies_freezes_or_is_cut_off_no_lease_is_lost_doubled_or_acted_on_when_it_is_stale(field):
     for name in ("dispatch-one", "dispatch-two"):
         field.role(name, "dispatch")

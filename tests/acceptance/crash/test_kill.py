@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from scylla_spark import Queue, Schedule, TaskKey, Trigger
@@ -20,6 +21,7 @@ from tests.acceptance.place import PATIENCE, SECOND, Process, now
 from tests.support.waiting import eventually, holds
 
 
+@pytest.mark.promise
 @across("killed")
 def test_a_definition_of_a_queue_outlives_kill_9_and_once_it_is_deleted_the_settings_are_in_force(site):
     client = site.client()
@@ -43,6 +45,7 @@ def test_a_definition_of_a_queue_outlives_kill_9_and_once_it_is_deleted_the_sett
     assert measures.peak(site.history("few-b-")) == 1
 
 
+@pytest.mark.promise
 @across("killed")
 def test_leases_outlive_a_dispatcher_that_is_killed_and_no_other_worker_gets_them_meanwhile(site):
     wire = Wire(site.api)
@@ -91,6 +94,7 @@ def test_handlers_with_sessions_of_spark_connect_optimize_and_compute_before_the
     assert site.client().enqueue("session_id").result(timeout="120s")[0], "and after it"
 
 
+@pytest.mark.promise
 @across("killed", last=True)
 def test_killed_under_load_it_loses_nothing_and_repeats_nothing_that_had_completed(site):
     acknowledged = site.folder / "acknowledged.jsonl"
@@ -119,6 +123,7 @@ def test_killed_under_load_it_loses_nothing_and_repeats_nothing_that_had_complet
     assert rows.is_duplicated().sum() == 0, "one row per key"
 
 
+@pytest.mark.promise
 @across("killed", last=True)
 def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(site):
     client = site.client()

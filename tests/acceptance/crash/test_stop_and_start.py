@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from scylla_spark import Retry, TaskKey
 from scylla_spark.testing import judge
 from tests.acceptance.crash.crash_site import across
@@ -9,6 +11,7 @@ from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
 from tests.support.waiting import eventually
 
 
+@pytest.mark.promise
 @across("stopped")
 def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(site):
     foreign, client = Foreign.of(site.data), site.client()

@@ -9,22 +9,20 @@ from pyspark.sql import functions as F
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.tasks import frames
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import Command, validate
 from scylla_spark.errors import ArgumentError, UnreachableError
-from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
+from tests.support.shared_broker import settings_on
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
+def settings(broker, tmp_path_factory):
     folder = tmp_path_factory.mktemp("frames")
     make(f"{folder}/tables")
-    with EmbeddedBroker(folder / "kafka") as broker:
-        settings = with_broker(Settings(data_dir=folder, partitions=PARTITIONS), broker.bootstrap)
-        ensure_topics(settings)
-        yield settings
+    settings = settings_on(broker, folder, partitions=PARTITIONS)
+    ensure_topics(settings)
+    return settings
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ from kafka import KafkaProducer
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogLine, LogRecord, encode
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+from scylla_spark.io.kafka.topics import ensure_topics
 from scylla_spark.schemas import ATTEMPT_LOGS
 from scylla_spark.services.ingest import log_batches
 from scylla_spark.services.ingest.log_batches import LogBatches
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from tests.spark.batches import NOW, PARTITIONS, lane_of, raw, rows, task
 from tests.support.delta_tables import append
+from tests.support.shared_broker import settings_on
 
 
 def line(number):
@@ -24,11 +25,9 @@ def record(lane, *numbers, due=NOW):
 
 
 class Site:
-    def __init__(self, ingest, broker, name):
-        settings = ingest.settings.model_copy(
-            update={"topics": ingest.settings.topics.model_copy(update={"logs": f"logs-{name}"})}
-        )
-        self.settings, self.tables = with_broker(settings, broker), ingest.tables
+    def __init__(self, ingest, broker):
+        self.settings = settings_on(broker, ingest.settings.data_dir, partitions=PARTITIONS)
+        self.tables = ingest.tables
         ensure_topics(self.settings)
         self.producer = KafkaProducer(bootstrap_servers=broker)
         self.metrics = IngestMetrics()
@@ -46,8 +45,8 @@ class Site:
 
 
 @pytest.fixture
-def site(ingest, broker, request):
-    site = Site(ingest, broker, request.node.name.replace("test_", "")[:80])
+def site(ingest, broker):
+    site = Site(ingest, broker)
     yield site
     site.producer.close()
 

@@ -20,7 +20,7 @@ from scylla_spark.core.records.fact import Fact
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.views import State
 from tests.browser.small_png import small
-from tests.browser.visit import Visit
+from tests.browser.visit import Visit, new_page
 from tests.support.api_site import Site
 from tests.support.browser_site import opened, served
 from tests.support.dashboard_tables import attempt_row
@@ -129,7 +129,11 @@ def shoot(browser: Browser, address: str, keys: dict[str, TaskKey]) -> None:
     """Writes all pictures; those of one screen together, so that they show the same minute."""
     IMAGES.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        visits = [stack.enter_context(Visit.begun(browser, address, *variant)) for variant in VARIANTS]
+        pages = [stack.enter_context(new_page(browser)) for _ in VARIANTS]
+        visits = [
+            stack.enter_context(Visit.begun(page, address, *variant))
+            for page, variant in zip(pages, VARIANTS, strict=True)
+        ]
         for name, path in screens(keys):
             for variant, visit in zip(VARIANTS, visits, strict=True):
                 page = visit.open(path)

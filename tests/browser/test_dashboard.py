@@ -1,136 +1,68 @@
-"""The dashboard in a real browser: every screen loads, is looked at by axe-core, acts, and stays as it is where it is told to."""
+"""What the dashboard does in a real browser: forms and links, the log-in, live pages, and streams that come and go."""
 
 from __future__ import annotations
 
-import gzip
-from urllib.parse import urlencode
+import re
 
 import httpx
 import pytest
+from playwright.sync_api import Route
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.key_view import id_of
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.dashboard.value_texts import segment
-from tests.browser.conftest import SCHEDULE
-from tests.browser.visit import Visit
 from tests.support.api_site import shorten_patience
 from tests.support.dashboard_site import token_of
 from tests.support.dashboard_tables import HOSTILE, MARKUP
 from tests.support.delta_tables import append, task
 from tests.support.waiting import eventually
 
-SCREENS = {
-    "now": "/ui/now",
-    "tasks": "/ui/tasks",
-    "a filter that is wrong": "/ui/tasks?filter=nonsense:1",
-    "failed": "/ui/tasks/{failed}",
-    "ready": "/ui/tasks/{ready}",
-    "hostile": "/ui/tasks/{hostile 0}",
-    "long": "/ui/tasks/{hostile 1}",
-    "bulk": "/ui/tasks:bulk?act=cancel&filter=state:ready",
-    "enqueue": "/ui/tasks:new",
-    "enqueue by fields": "/ui/tasks:new?handler=remind",
-    "undo": "/ui/tasks?filter=lane:cust-9&undo=lane:cust-9",
-    "lanes": "/ui/lanes",
-    "lane": "/ui/lanes?name=cust-9",
-    "hostile lane": "/ui/lanes?" + urlencode({"name": MARKUP}),
-    "schedules": "/ui/schedules",
-    "schedule": "/ui/schedules/nightly",
-    "hostile schedule": f"/ui/schedules/{segment(SCHEDULE)}",
-    "fires": "/ui/fires",
-    "time": "/ui/time",
-    "simulation": "/ui/time/simulation",
-    "system": "/ui/system",
-    "tables": "/ui/system/tables",
-    "rejected": "/ui/system/rejected",
-    "audit": "/ui/system/audit",
-    "tokens": "/ui/system/tokens",
-    "login": "/ui/login",
-    "nothing": "/ui/nothing",
-}
 REFUSED = ("status of 404", "status of 422", "status of 409")
-_MOST_BYTES = 150 * 1024
+ENCODED = [name for name in HOSTILE if any(sign in name for sign in ("<", "%", "\n", ".."))]
+"""Names that a browser can change on the way: markup, escapes, ends of lines, and the name of a parent folder."""
 
 
-def path_of(site, screen):
-    return SCREENS[screen].format(**{name: id_of(key) for name, key in site.keys.items()})
+def test_a_screen_is_painted_before_its_scripts_have_come(look):
+    held: list[Route] = []
+    look.page.route(re.compile(r"(htmx|dashboard)[^/]*\.js$"), lambda route: held.append(route))
+    look.page.goto(f"{look.address}/ui/tasks", wait_until="commit")
+    paints = "performance.getEntriesByName('first-contentful-paint').length"
+    eventually(lambda: look.page.evaluate(paints), 30, "something is painted")
+    assert "invoice-17" in look.page.inner_text("#live")
+    assert look.page.evaluate("typeof Stream") == "undefined", "no script has run"
+    assert len(held) == 2
+    for script in held:
+        script.abort()
 
 
-@pytest.fixture
-def look(browser, looked_at):
-    """A visit of the site that all screens share."""
-    with Visit.begun(browser, looked_at.address) as visit:
-        yield visit
+def test_without_scripts_screens_are_whole(look_without_scripts):
+    page = look_without_scripts.open("/ui/tasks")
+    page.fill("#filter", "state:failed")
+    page.click("button:text-is('Filter')")
+    assert "invoice-18" in page.inner_text("#live")
+    assert "invoice-17" not in page.inner_text("#live")
+    page = look_without_scripts.open("/ui/time?span=6h")
+    page.click("button:text-is('Look')")
+    page.wait_for_url(re.compile("minute="))
+    assert "How it stood at a moment" in page.inner_text("main")
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(look, looked_at, screen):
-    look.expected = REFUSED
-    for width in (1280, 400):
-        look.look(width, "light")
-        look.open(path_of(looked_at, screen))
-        assert look.page.title().endswith("scylla-spark")
-        for scheme in ("light", "dark"):  # colours follow the scheme while a page is open
-            look.look(width, scheme)
-            assert not look.is_too_wide(), (width, scheme)
-            assert look.hindrances() == [], (width, scheme)
-        assert look.faults == []
-
-
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_with_all_that_it_loads_is_light(look, looked_at, screen):
-    bodies: dict[str, bytes] = {}
-    look.page.on("response", lambda answer: bodies.update({answer.url: b""}))
-    look.open(path_of(looked_at, screen))
-    loaded = [url for url in bodies if "/ui/live" not in url and "/lines" not in url]
-    weight = sum(len(gzip.compress(look.page.request.get(url).body())) for url in loaded)
-    assert 0 < weight <= _MOST_BYTES
-
-
-def test_a_screen_says_something_before_a_second_has_passed(visit):
-    visit.open("/ui/now")
-    visit.open("/ui/tasks")
-    # by hand: the page's policy forbids the evaluation of texts, by which the browser's driver would wait
-    paints = "performance.getEntriesByName('first-contentful-paint').map(one => one.startTime)"
-    (painted,) = eventually(lambda: visit.page.evaluate(paints), 30, "something is painted")
-    assert painted <= 5_000, "a second on a machine of its own; tests share theirs"
-
-
-def test_without_scripts_screens_are_whole(browser, site):
-    with Visit.begun(browser, site.address, java_script_enabled=False) as visit:
-        visit.page.goto(f"{site.address}/ui/tasks")
-        visit.page.fill("#filter", "state:failed")
-        visit.page.click("button:text-is('Filter')")
-        assert "invoice-18" in visit.page.inner_text("#live")
-        assert "invoice-17" not in visit.page.inner_text("#live")
-
-
-def test_hostile_names_are_shown_and_never_obeyed(visit, site):
-    for path in (
-        "/ui/now",
-        "/ui/tasks?filter=state:ready",
-        *(f"/ui/tasks/{id_of(site.keys[f'hostile {n}'])}" for n in range(len(HOSTILE))),
-    ):
-        visit.open(path)
-        assert visit.page.title() != "1"
-        assert visit.page.locator("main img").count() == 0
-        assert visit.faults == []
-    visit.open(f"/ui/tasks/{id_of(site.keys['hostile 0'])}")
-    assert visit.page.inner_text("h1 bdi") == MARKUP
-
-
-def test_the_names_of_hostile_lanes_come_back_from_links_and_forms(visit, site, monkeypatch):
+def test_hostile_names_are_never_obeyed_and_come_back_from_links_and_forms(visit, site, monkeypatch):
     shorten_patience(monkeypatch)
     visit.expected = REFUSED
-    for number, name in enumerate(HOSTILE):
-        visit.open(f"/ui/tasks/{id_of(site.keys[f'hostile {number}'])}")
+    for name in ENCODED:
+        visit.open(f"/ui/tasks/{id_of(site.keys[f'hostile {HOSTILE.index(name)}'])}")
+        if name == MARKUP:
+            assert visit.page.inner_text("h1 bdi") == MARKUP
         visit.page.click(".facts a >> nth=0")
         visit.page.wait_for_url("**/ui/lanes?*")
+        assert visit.page.title() != "1"
+        assert visit.page.locator("main img").count() == 0
         visit.page.click("text=Skip the head")
         visit.page.wait_for_load_state()
         assert site.connection.sent[-1].key.ordering_id == name
+        assert visit.faults == []
 
 
 def test_a_task_is_enqueued_by_the_form_and_shown(visit, site):
@@ -156,73 +88,118 @@ def test_all_of_a_filter_is_cancelled_after_a_look(visit, site):
     assert len(site.connection.sender.records) == 2
 
 
-def known_token(site):
+# -- log-in ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def token(site):
     """A token that may read, once the site knows that one is needed."""
     text = token_of(site, "read")
     eventually(lambda: httpx.get(f"{site.address}/v1/me").status_code == 401, 10, "the token is known")
     return text
 
 
-def test_the_log_in_leads_on(browser, site):
-    token = known_token(site)
-    with Visit.begun(browser, site.address) as visit:
-        visit.open("/ui/tasks?filter=state:failed")
-        visit.page.fill("#token", token)
-        visit.page.click("button:text-is('Log in')")
-        visit.page.wait_for_url("**/ui/tasks?filter=state:failed")
-        assert "invoice-18" in visit.page.inner_text("#live")
-        visit.page.click("text=Log out")
-        visit.page.wait_for_url("**/ui/login")
-        assert visit.faults == []
+def log_in(page, token):
+    """Fills in the form of the log-in that the page shows."""
+    page.fill("#token", token)
+    page.click("button:text-is('Log in')")
+
+
+def test_the_log_in_leads_on(visit, token):
+    page = visit.open("/ui/tasks?filter=state:failed")
+    log_in(page, token)
+    page.wait_for_url("**/ui/tasks?filter=state:failed")
+    assert "invoice-18" in page.inner_text("#live")
+    page.click("text=Log out")
+    page.wait_for_url("**/ui/login")
+    assert visit.faults == []
+
+
+def test_an_open_page_goes_to_the_login_once_its_session_is_over(visit, token):
+    page = visit.open("/ui/tasks?filter=state:failed")
+    log_in(page, token)
+    page.wait_for_selector(".pulse.is-live")
+    form = page.evaluate("document.querySelector('form[action$=logout] [name=form_token]').value")
+    out = page.request.post(
+        f"{visit.address}/ui/logout", form={"form_token": form}, headers={"Origin": visit.address}, max_redirects=0
+    )
+    assert out.status == 303
+    page.wait_for_url("**/ui/login?next=*", timeout=30_000)
+
+
+def test_a_link_from_another_site_leads_in_who_is_logged_in(visit, token):
+    page = visit.open("/ui/login")
+    log_in(page, token)
+    page.wait_for_url("**/ui/now")
+    link = f'<a href="{visit.address}/ui/tasks?filter=state:failed">look</a>'
+    page.route("http://elsewhere.example/", lambda route: route.fulfill(content_type="text/html", body=link))
+    page.goto("http://elsewhere.example/")
+    page.click("a")
+    page.wait_for_url("**/ui/tasks?filter=state:failed")
+    assert "invoice-18" in page.inner_text("#live")
+    page.context.clear_cookies()
+    page.goto("http://elsewhere.example/")
+    page.click("a")
+    log_in(page, token)
+    page.wait_for_url("**/ui/tasks?filter=state:failed")
+    assert "invoice-18" in page.inner_text("#live")
 
 
 # -- what happens while a page is open ------------------------------------------------------------------------------------
 
 
-def enqueue_late(site, number):
-    """One more task in the tables, which is overdue."""
-    key = TaskKey(now_us() - 60_000_000, "late", f"late-{number}")
-    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 100 + number)])
+def enqueue_late(site, lane):
+    """Adds a task to the tables, which is overdue."""
+    key = TaskKey(now_us() - 60_000_000, lane, "late-1")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 101)])
+
+
+def evaluated(page, condition):
+    """Waits for a condition in the page; its policy forbids the evaluation of texts, by which the browser's driver would wait."""
+    eventually(lambda: page.evaluate(condition), 30, condition)
+
+
+def requests_until_now(visit):
+    """What the page has asked for, also where the driver has not been told of it yet."""
+    visit.page.evaluate("fetch('/healthz').then(answer => answer.status)")
+    return [url.removeprefix(visit.address) for url in visit.requests if not url.endswith("/healthz")]
 
 
 def test_a_page_follows_what_happens_by_one_connection(visit, site):
-    asked: list[str] = []
-    visit.page.on("request", lambda request: asked.append(request.url))
     visit.open("/ui/tasks?filter=lane:late")
     visit.page.wait_for_selector(".pulse.is-live")
     assert "No task is like that" in visit.page.inner_text("#live")
-    enqueue_late(site, 1)
+    enqueue_late(site, "late")
     visit.page.wait_for_selector("#live >> text=late-1", timeout=30_000)
-    assert len([url for url in asked if url.endswith("/ui/live")]) == 1
+    assert requests_until_now(visit).count("/ui/live") == 1
     assert visit.faults == []
 
 
-def test_a_page_that_was_paused_stays_as_it_is_also_when_it_is_focused_again(visit, site):
+def test_a_page_that_was_paused_stays_as_it_is_also_when_it_is_focused_again(visit_with_clock, site):
+    visit = visit_with_clock
     visit.open("/ui/tasks?filter=lane:late")
     visit.page.wait_for_selector(".pulse.is-live")
     visit.page.click("[data-pause]")
-    asked: list[str] = []
-    visit.page.on("request", lambda request: asked.append(request.url))
-    enqueue_late(site, 1)
+    before = requests_until_now(visit)
+    enqueue_late(site, "late")
     for event in ("visibilitychange", "focus", "pageshow"):
         visit.page.evaluate(
             "name => (name === 'visibilitychange' ? document : window).dispatchEvent(new Event(name))", event
         )
-    visit.page.wait_for_timeout(3_000)  # nothing happens: there is no condition to wait for
-    assert asked == []
+    visit.page.clock.fast_forward("05:00")
+    assert requests_until_now(visit) == before
     assert "late-1" not in visit.page.inner_text("#live")
     visit.page.click("[data-pause]")
     visit.page.wait_for_selector("#live >> text=late-1", timeout=30_000)
 
 
-def test_copies_work_over_plain_http(browser, site):
+def test_copies_work_over_plain_http(look, looked_at):
     """Where a page is not of loopback nor encrypted, there is no clipboard interface."""
-    with Visit.begun(browser, site.address) as visit:
-        visit.open(f"/ui/tasks/{id_of(site.keys['failed'])}")
-        visit.page.evaluate("Object.defineProperty(window, 'isSecureContext', {value: false})")
-        visit.page.click("summary:has-text('Copy as')")
-        visit.page.click("[data-copy='copy-1']")
-        visit.page.wait_for_selector("[data-copy='copy-1']:text-is('Copied')")
+    page = look.open(f"/ui/tasks/{id_of(looked_at.keys['failed'])}")
+    page.evaluate("Object.defineProperty(window, 'isSecureContext', {value: false})")
+    page.click("summary:has-text('Copy as')")
+    page.click("[data-copy='copy-1']")
+    page.wait_for_selector("[data-copy='copy-1']:text-is('Copied')")
 
 
 def test_a_chosen_theme_stays(visit):
@@ -234,31 +211,32 @@ def test_a_chosen_theme_stays(visit):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_everything_is_reached_with_the_keyboard(visit):
-    page = visit.open("/ui/now")
+def test_everything_is_reached_with_the_keyboard(look):
+    page = look.open("/ui/now")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    focused = """() => {
+        const one = document.activeElement;
+        return [one.getAttribute('href') || one.textContent.trim(), getComputedStyle(one).outlineStyle, one === document.body];
+    }"""
     reached = set()
     for _ in range(60):
         page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("document.activeElement.getAttribute('href') || document.activeElement.textContent.trim()")
-        )
-        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-        assert outline != "none" or page.evaluate("document.activeElement === document.body")
+        name, outline, is_body = page.evaluate(focused)
+        reached.add(name)
+        assert outline != "none" or is_body
     assert {"/ui/tasks", "Pause", "/ui/tasks?filter=state%3Aready"} <= reached
 
 
 def test_now_is_brought_what_changes_and_keeps_what_was_focused(visit, site):
-    asked: list[str] = []
     page = visit.open("/ui/now")
     page.wait_for_selector(".pulse.is-live")
-    page.on("request", lambda request: asked.append(request.url))
+    before = requests_until_now(visit)
     page.focus("tr:has-text('mail') >> button")
     httpx.post(f"{site.address}/v1/queues/mail:pause").raise_for_status()
     page.wait_for_selector("tr:has-text('mail') >> text=Resume", timeout=30_000)
     assert page.evaluate("document.activeElement.textContent") == "Resume"
-    assert asked == [], "the stream alone has brought it"
+    assert requests_until_now(visit) == before, "the stream alone has brought it"
     page.keyboard.press("Enter")
     page.wait_for_selector(".said:has-text('start again')")
     assert visit.faults == []
@@ -270,13 +248,12 @@ def test_rows_are_chosen_with_the_keyboard_and_the_list_stands_still_meanwhile(v
     page.focus("[aria-label='Choose invoice-19']")
     page.keyboard.press("Space")
     page.wait_for_selector("[data-chosen]:has-text('1 chosen')")
-    key = TaskKey(now_us() - 60_000_000, "cust-9", "late-one")
-    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 200)])
-    page.wait_for_timeout(6_000)  # nothing happens: there is no condition to wait for
-    assert "late-one" not in page.inner_text("#live")
+    enqueue_late(site, "cust-9")
+    evaluated(page, "live.due")
+    assert "late-1" not in page.inner_text("#live")
     assert visit.hindrances() == []
     page.keyboard.press("Space")
-    page.wait_for_selector("#live >> text=late-one", timeout=30_000)
+    page.wait_for_selector("#live >> text=late-1", timeout=30_000)
     page.focus("[aria-label='Choose invoice-19']")
     page.keyboard.press("Space")
     page.focus("button[value=cancel]")
@@ -286,8 +263,8 @@ def test_rows_are_chosen_with_the_keyboard_and_the_list_stands_still_meanwhile(v
     assert visit.faults == []
 
 
-def test_all_rows_of_a_page_are_chosen_at_once(visit, site):
-    page = visit.open("/ui/tasks?filter=lane:cust-9")
+def test_all_rows_of_a_page_are_chosen_at_once(look):
+    page = look.open("/ui/tasks?filter=lane:cust-9")
     page.check("[data-choose-all]")
     assert page.locator("tbody input:checked").count() == 4
     page.uncheck("[aria-label='Choose invoice-17']")
@@ -296,103 +273,68 @@ def test_all_rows_of_a_page_are_chosen_at_once(visit, site):
 
 # -- streams of an open page ----------------------------------------------------------------------------------------------
 
-_REMEMBER_STREAMS = """
-window.streams = [];
-window.EventSource = class extends EventSource { constructor(address) { super(address); streams.push(this); } };
-Object.defineProperty(document, "hidden", {get: () => !!window.isHidden});
-"""
-_HIDE = "is => { window.isHidden = is; document.dispatchEvent(new Event('visibilitychange')); }"
+_STREAMS = "[live.stream, lineStream]"
+_HIDE = """is => {
+    Object.defineProperty(document, 'hidden', {get: () => is, configurable: true});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
 
 
-def test_a_page_whose_stream_was_refused_comes_back_by_itself(visit, site):
+def test_a_page_whose_stream_was_refused_comes_back_by_itself(visit_with_clock, site):
+    visit, refused = visit_with_clock, []
     visit.expected = ("status of 503",)
     visit.open("/ui/tasks?filter=lane:late")
     visit.page.wait_for_selector(".pulse.is-live")
-    visit.page.route("**/ui/live", lambda route: route.fulfill(status=503, body="busy"))
+
+    def refuse(route):
+        refused.append(route.request.url)
+        route.fulfill(status=503, body="busy")
+
+    visit.page.route("**/ui/live", refuse)
     visit.page.evaluate("live.stop(); live.start()")
     visit.page.wait_for_selector(".pulse.is-away")
-    visit.page.wait_for_timeout(3_000)
-    enqueue_late(site, 1)
+    for count in (2, 3):  # it waits twice as long from time to time, up to a minute
+        evaluated(visit.page, "live.stream.timer && !live.stream.source && !live.asking")
+        visit.page.clock.fast_forward("02:00")
+        eventually(lambda count=count: visit.page.evaluate("1") and len(refused) >= count, 30, f"{count} refusals")
+    enqueue_late(site, "late")
     visit.page.unroute("**/ui/live")
+    evaluated(visit.page, "live.stream.timer && !live.stream.source && !live.asking")
+    visit.page.clock.fast_forward("02:00")
     visit.page.wait_for_selector(".pulse.is-live", timeout=30_000)
     visit.page.wait_for_selector("#live >> text=late-1", timeout=30_000)
     assert visit.faults == []
 
 
-def test_a_page_that_is_not_told_how_it_stands_keeps_what_it_shows(visit):
-    visit.expected = ("status of 503",)
-    visit.open("/ui/tasks?filter=lane:cust-9")
-    visit.page.wait_for_selector(".pulse.is-live")
-    visit.page.route(
-        "**/ui/tasks?*", lambda route: route.fulfill(status=503, content_type="application/json", body="{}")
-    )
-    assert visit.page.evaluate("live.refresh()") is False
-    assert "invoice-17" in visit.page.inner_text("#live")
-    visit.page.unroute("**/ui/tasks?*")
-    assert visit.page.evaluate("live.refresh()") is True
-    visit.page.wait_for_selector(".pulse.is-live")
+def test_a_page_that_is_not_told_how_it_stands_keeps_what_it_shows(look):
+    look.expected = ("status of 503",)
+    page = look.open("/ui/tasks?filter=lane:cust-9")
+    page.wait_for_selector(".pulse.is-live")
+    page.route("**/ui/tasks?*", lambda route: route.fulfill(status=503, content_type="application/json", body="{}"))
+    assert page.evaluate("live.refresh()") is False
+    assert "invoice-17" in page.inner_text("#live")
+    page.unroute("**/ui/tasks?*")
+    assert page.evaluate("live.refresh()") is True
+    page.wait_for_selector(".pulse.is-live")
 
 
-@pytest.mark.parametrize("path", ["/ui/now", "/ui/tasks?filter=state:failed"])
-def test_an_open_page_goes_to_the_login_once_its_session_is_over(browser, site, path):
-    token = known_token(site)
-    with Visit.begun(browser, site.address) as visit:
-        visit.open(path)
-        visit.page.fill("#token", token)
-        visit.page.click("button:text-is('Log in')")
-        visit.page.wait_for_selector(".pulse.is-live")
-        other = visit.page.context.new_page()
-        other.goto(f"{site.address}/ui/system")
-        other.click("text=Log out")
-        other.wait_for_url("**/ui/login")
-        visit.page.wait_for_url("**/ui/login?next=*", timeout=30_000)
+def test_a_page_that_is_hidden_keeps_no_connection(visit_with_clock, site):
+    page = visit_with_clock.open(f"/ui/tasks/{id_of(site.keys['ready'])}")
+    evaluated(page, f"{_STREAMS}.every(one => one.source)")
+    page.evaluate(f"window.sources = {_STREAMS}.map(one => one.source)")
+    page.evaluate(_HIDE, True)
+    assert page.evaluate("sources.map(one => one.readyState)") == [2, 2], "both are closed"
+    page.clock.fast_forward("01:00:01")
+    assert page.evaluate(f"{_STREAMS}.filter(one => one.source).length") == 0
+    page.evaluate(_HIDE, False)
+    evaluated(page, f"{_STREAMS}.every(one => one.source)")
+    page.wait_for_selector(".pulse.is-live")
 
 
-@pytest.mark.parametrize("name", ["ready"])
-def test_a_page_that_is_hidden_keeps_no_connection(browser, site, name):
-    with Visit.begun(browser, site.address) as visit:
-        visit.page.add_init_script(_REMEMBER_STREAMS)
-        visit.open(f"/ui/tasks/{id_of(site.keys[name])}")
-        visit.page.wait_for_function("streams.length >= 2")
-        visit.page.evaluate(_HIDE, True)
-        assert visit.page.evaluate("streams.map((one) => one.readyState)") == [2] * len(
-            visit.page.evaluate("streams.map(String)")
-        )
-        begun = visit.page.evaluate("streams.length")
-        visit.page.wait_for_timeout(5_000)
-        assert visit.page.evaluate("streams.length") == begun
-        visit.page.evaluate(_HIDE, False)
-        visit.page.wait_for_function(f"streams.length >= {begun + 2}")
-        visit.page.wait_for_selector(".pulse.is-live")
-
-
-def test_a_page_that_stays_open_asks_now_and_then_so_that_its_session_is_kept(visit):
-    visit.page.clock.install()
-    visit.open("/ui/now")
-    visit.page.wait_for_selector(".pulse.is-live")
-    with visit.page.expect_request("**/ui/now/live"):
-        visit.page.clock.fast_forward("01:00:01")
-    visit.page.wait_for_selector(".pulse.is-live")
-    assert visit.faults == []
-
-
-def test_a_link_from_another_site_leads_in_who_is_logged_in(browser, site):
-    token = known_token(site)
-    with Visit.begun(browser, site.address) as visit:
-        visit.open("/ui/login")
-        visit.page.fill("#token", token)
-        visit.page.click("button:text-is('Log in')")
-        visit.page.wait_for_url("**/ui/now")
-        link = f'<a href="{site.address}/ui/tasks?filter=state:failed">look</a>'
-        visit.page.route("http://elsewhere.example/", lambda route: route.fulfill(content_type="text/html", body=link))
-        visit.page.goto("http://elsewhere.example/")
-        visit.page.click("a")
-        visit.page.wait_for_url("**/ui/tasks?filter=state:failed")
-        assert "invoice-18" in visit.page.inner_text("#live")
-        visit.page.context.clear_cookies()
-        visit.page.goto("http://elsewhere.example/")
-        visit.page.click("a")
-        visit.page.fill("#token", token)
-        visit.page.click("button:text-is('Log in')")
-        visit.page.wait_for_url("**/ui/tasks?filter=state:failed")
-        assert "invoice-18" in visit.page.inner_text("#live")
+def test_a_page_that_stays_open_asks_now_and_then_so_that_its_session_is_kept(visit_with_clock):
+    page = visit_with_clock.open("/ui/now")
+    page.wait_for_selector(".pulse.is-live")
+    with page.expect_request("**/ui/now/live"):
+        page.clock.fast_forward("01:00:01")
+    page.wait_for_selector(".pulse.is-live")
+    assert visit_with_clock.faults == []

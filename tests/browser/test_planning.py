@@ -1,86 +1,27 @@
-"""Schedules, Time machine and System in a real browser: looked at by axe-core, light, and their acts by mouse and keyboard."""
+"""Schedules, Time machine and System in a real browser: their acts by mouse and keyboard."""
 
 from __future__ import annotations
 
-import gzip
 import re
 from urllib.parse import urlsplit
 
-import pytest
-
 from scylla_spark.clock import iso, now_us
-from tests.browser.visit import Visit
 from tests.support.dashboard_tables import MARKUP
-from tests.support.planning_tables import planned, watched
-
-SCREENS = {
-    "schedules": "/ui/schedules",
-    "decisions": "/ui/fires",
-    "a schedule by time": "/ui/schedules/billing%2Fnightly",
-    "a schedule by events": "/ui/schedules/orders%2Fmerge",
-    "a paused schedule": "/ui/schedules/reports%2Fclock-change",
-    "decisions of a schedule": "/ui/schedules/reports%2Fon-sales",
-    "schedules then": "/ui/schedules?as_of=2026-01-01T00:00:00Z",
-    "decisions then": "/ui/fires?as_of=2026-01-01T00:00:00Z",
-    "a lane then": "/ui/lanes?name=cust-9&as_of=2026-01-01T00:00:00Z",
-    "a backfill": "/ui/schedules/billing%2Fnightly?begin=2026-01-01T00:00&end=2026-01-04T00:00&reprocess=all",
-    "time": "/ui/time",
-    "an hour": "/ui/time?span=1h",
-    "a moment": "/ui/time?minute=1380",
-    "what if": "/ui/time/simulation?queue=mail",
-    "processes": "/ui/system",
-    "tables": "/ui/system/tables",
-    "refused": "/ui/system/rejected",
-    "audit": "/ui/system/audit",
-    "tokens": "/ui/system/tokens",
-}
-_MOST_BYTES = 150 * 1024
 
 
-@pytest.fixture
-def site(site):
-    planned(site, now_us())
-    watched(site, now_us())
-    return site
-
-
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(visit, screen):
-    for width, scheme in ((1280, "light"), (400, "dark")):
-        visit.look(width, scheme)
-        page = visit.open(SCREENS[screen])
-        for closed in page.locator("details").all():
-            closed.evaluate("one => one.open = true")
-        assert page.title() != "1", "markup was obeyed"
-        assert page.locator("main img").count() == 0
-        assert not visit.is_too_wide(), (width, scheme)
-        assert visit.hindrances() == [], (width, scheme)
-        assert visit.faults == []
-
-
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_with_all_that_it_loads_is_light(visit, screen):
-    loaded: list[str] = []
-    visit.page.on("request", lambda request: loaded.append(request.url))
-    visit.open(SCREENS[screen])
-    files = [url for url in loaded if "/ui/live" not in url]
-    weight = sum(len(gzip.compress(visit.page.request.get(url).body())) for url in files)
-    assert 0 < weight <= _MOST_BYTES
-
-
-def test_the_slider_says_its_moment_and_shows_the_tasks_of_then(visit):
-    page = visit.open(f"/ui/time?from={iso(now_us() - 7_200_000_000)}&to={iso(now_us())}")
+def test_the_slider_says_its_moment_and_shows_the_tasks_of_then(look):
+    page = look.open(f"/ui/time?from={iso(now_us() - 7_200_000_000)}&to={iso(now_us())}")
     page.focus("#minute")
     for _ in range(20):
         page.keyboard.press("ArrowLeft")
     page.wait_for_url(re.compile("minute="))
     page.wait_for_selector("[aria-label='States at that moment']")
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", page.inner_text("output"))
-    assert visit.faults == []
+    assert look.faults == []
 
 
-def test_a_click_on_the_map_looks_closer(visit):
-    page = visit.open("/ui/time")
+def test_a_click_on_the_map_looks_closer(look):
+    page = look.open("/ui/time")
     page.locator(".strip a").last.click()
     page.wait_for_url(re.compile("from="))
     assert page.locator("table.heat tbody tr").count() >= 1
@@ -138,11 +79,3 @@ def test_a_schedule_that_somebody_pauses_elsewhere_is_shown_so_and_what_is_typed
     page.wait_for_selector(".facts :text('again')")
     assert page.locator("#live details").first.get_attribute("open") is not None
     assert visit.faults == []
-
-
-def test_without_scripts_the_time_machine_works(browser, site):
-    with Visit.begun(browser, site.address, java_script_enabled=False) as visit:
-        page = visit.open("/ui/time?span=6h")
-        page.click("button:text-is('Look')")
-        page.wait_for_url(re.compile("minute="))
-        assert "How it stood at a moment" in page.inner_text("main")

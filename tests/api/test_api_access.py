@@ -178,14 +178,21 @@ def test_what_changes_something_needs_more_than_reading():
     )
 
 
-@pytest.mark.parametrize("name", sorted(OPERATIONS))
-@pytest.mark.slow
-def test_every_operation_but_one_refuses_strangers_and_tokens_without_its_scope(tmp_path, name):
-    site = made(tmp_path)
-    weak = give(site, "lease:nothing") if NEEDS[name].scope != "lease" else give(site, "read")
-    method, path = OPERATIONS[name]
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A site that tests ask without changing it, and headers of three tokens by their scope."""
+    site = made(tmp_path_factory.mktemp("guarded"))
+    headers = {scope: give(site, scope) for scope in ("admin", "read", "lease:nothing")}
     with site.client() as client:
-        stranger, other = client.request(method, path), client.request(method, path, headers=weak)
+        yield client, headers
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_every_operation_but_one_refuses_strangers_and_tokens_without_its_scope(guarded, name):
+    client, headers = guarded
+    weak = headers["lease:nothing" if NEEDS[name].scope != "lease" else "read"]
+    method, path = OPERATIONS[name]
+    stranger, other = client.request(method, path), client.request(method, path, headers=weak)
     if NEEDS[name].scope is None:
         assert (stranger.status_code, other.status_code) == (200, 200)
         return
@@ -242,8 +249,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_header_lets_nobody_in(site, client, change):
-    text = give(site, "admin")["Authorization"]
+def test_a_hostile_header_lets_nobody_in(guarded, change):
+    client, headers = guarded
+    text = headers["admin"]["Authorization"]
     assert client.get("/v1/tasks", headers={"Authorization": text}).status_code == 200
     assert kind(client.get("/v1/tasks", headers=change(text))) == MISSING
 

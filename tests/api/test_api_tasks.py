@@ -56,6 +56,20 @@ def client(site):
         yield client
 
 
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """The site of tests that change nothing."""
+    path = str(tmp_path_factory.mktemp("looked-at"))
+    make_filled(f"{path}/tables", filled)
+    return Site(path)
+
+
+@pytest.fixture(scope="module")
+def look(looked_at):
+    with looked_at.client() as client:
+        yield client
+
+
 def soon() -> str:
     return (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 
@@ -64,8 +78,8 @@ def soon() -> str:
 
 
 @pytest.mark.parametrize("name", [id_of, path_of])
-def test_a_task_is_found_by_either_form_of_its_key(client, name):
-    found = client.get(f"/v1/tasks/{name(KEY)}").json()
+def test_a_task_is_found_by_either_form_of_its_key(look, name):
+    found = look.get(f"/v1/tasks/{name(KEY)}").json()
     assert (found["id"], found["ordering_id"], found["uniqueness_key"]) == (id_of(KEY), "cust/9 ä", "inv,17%")
     assert (found["state"], found["attempts"], found["error"]["kind"]) == ("failed", 2, "TimeoutError")
     assert found["payload"] == {"a": 9007199254740993}
@@ -103,14 +117,14 @@ def _of(client, text: str) -> list[dict]:
     return client.get("/v1/tasks", params={"filter": text}).json()["tasks"]
 
 
-def test_attempts_are_listed_in_order(client):
-    found = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
+def test_attempts_are_listed_in_order(look):
+    found = look.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
     assert [(one["attempt"], one["outcome"]) for one in found] == [(1, "failed"), (2, "failed")]
     assert found[0]["next_at"] == iso(at(10, 1))
 
 
-def test_the_result_says_whether_the_task_has_ended(client):
-    ended, waits = client.get(f"/v1/tasks/{id_of(KEY)}/result"), client.get(f"/v1/tasks/{id_of(LATER)}/result")
+def test_the_result_says_whether_the_task_has_ended(look):
+    ended, waits = look.get(f"/v1/tasks/{id_of(KEY)}/result"), look.get(f"/v1/tasks/{id_of(LATER)}/result")
     assert (ended.status_code, ended.json()["ended"], ended.json()["state"]) == (200, True, "failed")
     assert (waits.status_code, waits.json()["ended"], waits.json()["state"]) == (202, False, "scheduled")
 
@@ -187,16 +201,16 @@ def test_an_idempotency_key_that_was_used_for_another_task_is_refused(client, si
 
 
 @pytest.mark.parametrize("act", [":reschedule", ":run_now"])
-def test_a_task_that_has_ended_is_not_moved_and_the_answer_says_how_it_ended(client, act):
-    told = client.post(f"/v1/tasks/{id_of(KEY)}{act}", **({"json": {"delay": 5}} if act == ":reschedule" else {}))
+def test_a_task_that_has_ended_is_not_moved_and_the_answer_says_how_it_ended(look, act):
+    told = look.post(f"/v1/tasks/{id_of(KEY)}{act}", **({"json": {"delay": 5}} if act == ":reschedule" else {}))
     assert (kind(told), told.json()["state"], told.json()["detail"]) == (
         "/problems/conflict", "failed", "The task has ended: failed.",
     )  # fmt: skip
     assert ":retry" in told.json()["hint"]
 
 
-def test_a_task_that_is_open_is_not_retried_and_the_answer_says_how_it_stands(client):
-    told = client.post(f"/v1/tasks/{id_of(LATER)}:retry")
+def test_a_task_that_is_open_is_not_retried_and_the_answer_says_how_it_stands(look):
+    told = look.post(f"/v1/tasks/{id_of(LATER)}:retry")
     assert (kind(told), told.json()["state"]) == ("/problems/conflict", "scheduled")
 
 
@@ -329,28 +343,26 @@ def _cancelled_by(site, by, *, down=False) -> list[str]:
 # -- lists ------------------------------------------------------------------------------------------------------------------
 
 
-def test_pages_go_on_by_their_cursor(client):
-    first = client.get("/v1/tasks?limit=1").json()
-    second = client.get(f"/v1/tasks?limit=1&cursor={first['next']}").json()
-    third = client.get(f"/v1/tasks?limit=1&cursor={second['next']}").json()
+def test_pages_go_on_by_their_cursor(look):
+    first = look.get("/v1/tasks?limit=1").json()
+    second = look.get(f"/v1/tasks?limit=1&cursor={first['next']}").json()
+    third = look.get(f"/v1/tasks?limit=1&cursor={second['next']}").json()
     assert [one["id"] for page in (first, second, third) for one in page["tasks"]] == [id_of(KEY), id_of(LATER)]
     assert third == {"tasks": [], "next": None}
 
 
-def test_a_filter_chooses_and_is_counted(client):
-    assert [one["queue"] for one in client.get("/v1/tasks", params={"filter": "queue:mail"}).json()["tasks"]] == [
-        "mail"
-    ]
-    assert client.get("/v1/tasks:count", params={"filter": "error:timeout"}).json() == {"matched": 1}
-    assert client.get("/v1/tasks:totals").json()["totals"] == [
+def test_a_filter_chooses_and_is_counted(look):
+    assert [one["queue"] for one in look.get("/v1/tasks", params={"filter": "queue:mail"}).json()["tasks"]] == ["mail"]
+    assert look.get("/v1/tasks:count", params={"filter": "error:timeout"}).json() == {"matched": 1}
+    assert look.get("/v1/tasks:totals").json()["totals"] == [
         {"queue": "default", "state": "failed", "count": 1}, {"queue": "mail", "state": "scheduled", "count": 1},
     ]  # fmt: skip
-    past = client.get("/v1/tasks", params={"as_of": iso(at(10))}).json()["tasks"]
+    past = look.get("/v1/tasks", params={"as_of": iso(at(10))}).json()["tasks"]
     assert [one["state"] for one in past] == ["failed"]
 
 
-def test_a_wrong_filter_says_where(client):
-    answer = client.get("/v1/tasks", params={"filter": "queue:mail stat:failed"})
+def test_a_wrong_filter_says_where(look):
+    answer = look.get("/v1/tasks", params={"filter": "queue:mail stat:failed"})
     assert kind(answer) == "/problems/invalid"
     assert "character 12" in answer.json()["detail"]
     assert answer.json()["hint"] == "Did you mean state?"
@@ -368,9 +380,9 @@ def test_a_cancel_of_what_runs_carries_a_grace(client, site, asked, grace):
 @pytest.mark.parametrize(
     "asked", ["grace_ms=1500", "running=true&grace_ms=0", "running=true&grace_ms=3600001", "running=perhaps"]
 )
-def test_a_grace_that_cannot_be_is_refused(client, site, asked):
-    assert kind(client.post(f"/v1/tasks/{id_of(LATER)}:cancel?{asked}")) == "/problems/invalid"
-    assert site.connection.sent == []
+def test_a_grace_that_cannot_be_is_refused(look, looked_at, asked):
+    assert kind(look.post(f"/v1/tasks/{id_of(LATER)}:cancel?{asked}")) == "/problems/invalid"
+    assert looked_at.connection.sent == []
 
 
 def test_all_of_a_filter_is_counted_then_cancelled(client, site):
@@ -392,9 +404,9 @@ def test_a_cancel_of_all_of_a_filter_ends_what_runs_if_it_is_asked_to(client, si
 
 
 @pytest.mark.parametrize("path", ["/v1/tasks:cancel?filter=state:open&", "/v1/queues/mail:clear?"])
-def test_a_grace_for_what_is_not_to_be_ended_is_refused_for_many_too(client, site, path):
-    assert kind(client.post(f"{path}grace_ms=1500")) == "/problems/invalid"
-    assert site.connection.sender.records == []
+def test_a_grace_for_what_is_not_to_be_ended_is_refused_for_many_too(look, looked_at, path):
+    assert kind(look.post(f"{path}grace_ms=1500")) == "/problems/invalid"
+    assert looked_at.connection.sender.records == []
 
 
 def test_all_of_a_filter_is_retried(client, site):
@@ -408,8 +420,8 @@ def test_all_of_a_filter_is_retried(client, site):
 
 
 @pytest.mark.parametrize("filter_", ["", " "])
-def test_a_filter_that_chooses_all_must_say_so(client, filter_):
-    assert kind(client.post("/v1/tasks:cancel", params={"filter": filter_})) == "/problems/invalid"
+def test_a_filter_that_chooses_all_must_say_so(look, filter_):
+    assert kind(look.post("/v1/tasks:cancel", params={"filter": filter_})) == "/problems/invalid"
 
 
 # -- unique names ---------------------------------------------------------------------------------------------------------
@@ -441,11 +453,11 @@ def test_a_name_that_an_idempotency_key_makes_may_be_unique(client, site):
         ("/v1/tasks", {"unique": "open"}, "needs a uniqueness_key"),
     ],
 )
-def test_a_unique_name_that_nobody_understands_or_could_bear_is_refused(client, site, path, more, told):
-    answer = client.post(path, json={"handler": "h"} | more)
+def test_a_unique_name_that_nobody_understands_or_could_bear_is_refused(look, looked_at, path, more, told):
+    answer = look.post(path, json={"handler": "h"} | more)
     assert kind(answer) == "/problems/invalid"
     assert told in answer.text
-    assert not site.connection.sent
+    assert not looked_at.connection.sent
 
 
 def test_tasks_of_a_bulk_ask_for_unique_names_each_for_itself(client, site):
@@ -553,10 +565,10 @@ def test_a_bulk_that_nobody_acknowledges_says_so_of_each(client, site):
 # -- lanes and refused records ----------------------------------------------------------------------------------------------
 
 
-def test_a_lane_is_shown_from_the_tables_where_no_dispatcher_answers(client):
-    found = client.get("/v1/lanes/cust-1").json()
+def test_a_lane_is_shown_from_the_tables_where_no_dispatcher_answers(look):
+    found = look.get("/v1/lanes/cust-1").json()
     assert (found["state"], [one["id"] for one in found["tasks"]]) == ("unknown", [id_of(LATER)])
-    assert kind(client.get("/v1/lanes/cust%2F9%20%C3%A4")) == "/problems/not-found", "its only task has ended"
+    assert kind(look.get("/v1/lanes/cust%2F9%20%C3%A4")) == "/problems/not-found", "its only task has ended"
 
 
 @pytest.mark.slow
@@ -663,10 +675,10 @@ def deep(levels: int) -> str:
     ],
     ids=range(33),
 )  # fmt: skip
-def test_a_bad_body_is_a_problem_of_a_stable_type(client, site, body, problem, told):
-    answer = client.post("/v1/tasks", content=body, headers={"content-type": "application/json"})
+def test_a_bad_body_is_a_problem_of_a_stable_type(look, looked_at, body, problem, told):
+    answer = look.post("/v1/tasks", content=body, headers={"content-type": "application/json"})
     assert (kind(answer), told in answer.text) == (problem, True), answer.text
-    assert site.connection.sent == []
+    assert looked_at.connection.sent == []
 
 
 @pytest.mark.parametrize(
@@ -697,8 +709,8 @@ def test_a_bad_body_is_a_problem_of_a_stable_type(client, site, body, problem, t
         ("GET", "/readyz", "/problems/unreachable"),
     ],
 )
-def test_a_bad_request_is_a_problem_of_a_stable_type(client, method, path, problem):
-    assert kind(client.request(method, path)) == problem
+def test_a_bad_request_is_a_problem_of_a_stable_type(look, method, path, problem):
+    assert kind(look.request(method, path)) == problem
 
 
 @pytest.mark.parametrize(
@@ -715,23 +727,23 @@ def test_a_bad_request_is_a_problem_of_a_stable_type(client, method, path, probl
         ("GET", "/healthz?\N{RIGHT-TO-LEFT OVERRIDE}", "query.'\\u202e'", "This operation has no parameters."),
     ],
 )
-def test_a_parameter_that_an_operation_would_ignore_is_refused(client, site, method, path, place, hint):
-    answer = client.request(method, path)
+def test_a_parameter_that_an_operation_would_ignore_is_refused(look, looked_at, method, path, place, hint):
+    answer = look.request(method, path)
     assert kind(answer) == "/problems/invalid"
     assert ([one["place"] for one in answer.json()["errors"]], answer.json()["hint"]) == ([place], hint)
-    assert site.connection.sent == site.connection.sender.records == []
+    assert looked_at.connection.sent == looked_at.connection.sender.records == []
 
 
-def test_a_parameter_with_several_values_may_stand_twice(client):
-    assert client.get("/v1/fires?verdict=skipped&verdict=missed").status_code == 200
+def test_a_parameter_with_several_values_may_stand_twice(look):
+    assert look.get("/v1/fires?verdict=skipped&verdict=missed").status_code == 200
 
 
 @pytest.mark.parametrize("body", [b'{"dry_run": true}', b"{}", b"dry_run=true"])
-def test_a_body_that_an_operation_would_ignore_is_refused(client, site, body):
+def test_a_body_that_an_operation_would_ignore_is_refused(look, looked_at, body):
     for path in ("/v1/tasks:cancel?filter=queue:mail", f"/v1/tasks/{path_of(KEY)}:retry"):
-        answer = client.post(path, content=body, headers={"content-type": "application/json"})
+        answer = look.post(path, content=body, headers={"content-type": "application/json"})
         assert (kind(answer), "reads none" in answer.text) == ("/problems/invalid", True)
-    assert site.connection.sent == site.connection.sender.records == []
+    assert looked_at.connection.sent == looked_at.connection.sender.records == []
 
 
 def test_an_empty_body_is_none(client):
@@ -743,23 +755,23 @@ def test_an_empty_body_is_none(client):
         assert answer.json()["matched"] == 1
 
 
-def test_a_method_that_is_not_taken_says_which_are(client):
-    assert client.request("DELETE", f"/v1/tasks/{id_of(KEY)}").headers["allow"] == "GET, PUT"
+def test_a_method_that_is_not_taken_says_which_are(look):
+    assert look.request("DELETE", f"/v1/tasks/{id_of(KEY)}").headers["allow"] == "GET, PUT"
 
 
-def test_a_body_without_its_media_type_is_not_believed(client, site):
-    answer = client.post("/v1/tasks", content=b'{"handler": "h"}', headers={"content-type": "text/plain"})
+def test_a_body_without_its_media_type_is_not_believed(look, looked_at):
+    answer = look.post("/v1/tasks", content=b'{"handler": "h"}', headers={"content-type": "text/plain"})
     assert kind(answer) == "/problems/invalid"
-    assert site.connection.sent == []
+    assert looked_at.connection.sent == []
 
 
 @pytest.mark.parametrize("body", [{"handler": "scylla.notify"}, {"handler": "h", "queue": "_notify"}])
-def test_messages_of_notification_rules_are_not_for_clients_to_send(client, site, body):
-    line = client.post("/v1/tasks:bulk", content=json.dumps(body).encode(), headers={"content-type": LINES})
+def test_messages_of_notification_rules_are_not_for_clients_to_send(look, looked_at, body):
+    line = look.post("/v1/tasks:bulk", content=json.dumps(body).encode(), headers={"content-type": LINES})
     assert json.loads(line.text.splitlines()[0])["problem"]["reason"] == "wrong_value"
-    for answer in (client.post("/v1/tasks", json=body), client.put(f"/v1/tasks/{soon()},a,b", json=body)):
+    for answer in (look.post("/v1/tasks", json=body), look.put(f"/v1/tasks/{soon()},a,b", json=body)):
         assert (kind(answer), answer.json()["reason"]) == ("/problems/invalid", "wrong_value")
-    assert site.connection.sent == site.connection.sender.records == []
+    assert looked_at.connection.sent == looked_at.connection.sender.records == []
 
 
 def test_a_broker_that_is_away_is_told_with_when_to_come_again(client, site):
@@ -777,13 +789,13 @@ def test_a_defect_of_ours_tells_nothing_of_itself(client, site):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8099", "localhost", "[::1]:8099", "10.1.2.3"])
-def test_it_answers_to_addresses_and_names_of_its_own(client, host):
-    assert client.get("/healthz", headers={"host": host}).status_code == 200
+def test_it_answers_to_addresses_and_names_of_its_own(look, host):
+    assert look.get("/healthz", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "[", "127.0.0.1.nip.io"])
-def test_no_site_can_rebind_its_own_name(client, host):
-    assert kind(client.get("/healthz", headers={"host": host})) == "/problems/wrong-host"
+def test_no_site_can_rebind_its_own_name(look, host):
+    assert kind(look.get("/healthz", headers={"host": host})) == "/problems/wrong-host"
 
 
 def test_a_name_that_is_listed_is_answered(tmp_path):
@@ -792,12 +804,12 @@ def test_a_name_that_is_listed_is_answered(tmp_path):
         assert client.get("/healthz", headers={"host": "api.example:8099"}).status_code == 200
 
 
-def test_answers_cannot_be_sniffed_or_kept_and_no_other_site_is_let_in(client):
-    headers = client.get("/healthz", headers={"origin": "https://evil.example"}).headers
+def test_answers_cannot_be_sniffed_or_kept_and_no_other_site_is_let_in(look):
+    headers = look.get("/healthz", headers={"origin": "https://evil.example"}).headers
     assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
     assert not any(name.startswith("access-control") for name in headers)
     assert (
-        client.options(
+        look.options(
             "/v1/tasks", headers={"origin": "https://evil.example", "access-control-request-method": "POST"}
         ).status_code
         == 405

@@ -55,42 +55,54 @@ def client(site):
         yield client
 
 
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """The site of tests that change nothing."""
+    return made(tmp_path_factory.mktemp("looked-at"))
+
+
+@pytest.fixture(scope="module")
+def look(looked_at):
+    with looked_at.client() as client:
+        yield client
+
+
 # -- what every answer carries --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/", "/ui/now", "/ui/login", "/ui/nothing", "/ui/static/0/x.css"])
-def test_every_answer_keeps_other_sites_away(client, path):
-    headers = client.get(path).headers
+def test_every_answer_keeps_other_sites_away(look, path):
+    headers = look.get(path).headers
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert "unsafe" not in headers["content-security-policy"]
     assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin")
 
 
-def test_the_first_page_is_now(client):
-    answer = client.get("/")
+def test_the_first_page_is_now(look):
+    answer = look.get("/")
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/now")
-    assert "Queues" in seen(client.get("/ui/now"))
+    assert "Queues" in seen(look.get("/ui/now"))
 
 
-def test_a_page_that_is_not_there_is_a_page(client):
-    answer = client.get("/ui/nothing")
+def test_a_page_that_is_not_there_is_a_page(look):
+    answer = look.get("/ui/nothing")
     assert answer.status_code == 404
     assert "There is no such page" in seen(answer)
 
 
-def test_the_api_is_where_it_was(client):
-    assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/v1/nothing").headers["content-type"] == "application/problem+json"
+def test_the_api_is_where_it_was(look):
+    assert look.get("/healthz").json() == {"status": "ok"}
+    assert look.get("/v1/nothing").headers["content-type"] == "application/problem+json"
 
 
-def test_no_page_has_scripts_or_styles_of_its_own(client):
+def test_no_page_has_scripts_or_styles_of_its_own(look):
     for path in ("/ui/now", "/ui/login", "/ui/nothing"):
-        text = client.get(path).text
+        text = look.get(path).text
         assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|javascript:", text) == []
 
 
-def test_pages_load_nothing_from_elsewhere(client):
-    text = client.get("/ui/now").text
+def test_pages_load_nothing_from_elsewhere(look):
+    text = look.get("/ui/now").text
     assert re.findall(r'(?:src|href|action)="(?!/)[^#"]*"', text) == []
 
 
@@ -102,8 +114,8 @@ def test_pages_load_nothing_from_elsewhere(client):
         ("/ui/system", 5000), ("/ui/system/tables", 5000),
     ],
 )  # fmt: skip
-def test_a_page_about_now_asks_again_when_something_has_happened(client, path, every):
-    (said,) = re.findall(r'<div id="live" data-live="/ui/live"( data-every="(\d+)")?>', client.get(path).text)
+def test_a_page_about_now_asks_again_when_something_has_happened(look, path, every):
+    (said,) = re.findall(r'<div id="live" data-live="/ui/live"( data-every="(\d+)")?>', look.get(path).text)
     assert said[1] == (str(every) if every else "")
 
 
@@ -112,26 +124,26 @@ def test_a_page_about_now_asks_again_when_something_has_happened(client, path, e
     ["/ui/time", "/ui/time/simulation", "/ui/fires?to=2026-01-01", "/ui/system/rejected", "/ui/system/audit", "/ui/system/tokens",
      "/ui/tasks:new", "/ui/schedules?as_of=2026-01-01T00:00:00Z"],
 )  # fmt: skip
-def test_a_page_about_a_moment_and_a_form_stand_still(client, path):
-    answer = client.get(path)
+def test_a_page_about_a_moment_and_a_form_stand_still(look, path):
+    answer = look.get(path)
     assert answer.status_code == 200
     assert "data-live" not in answer.text
 
 
-def test_what_a_page_loads_is_there_for_ever_and_compressed(client):
-    for path in re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', client.get("/ui/now").text):
-        answer = client.get(path, headers={"Accept-Encoding": "gzip"})
+def test_what_a_page_loads_is_there_for_ever_and_compressed(look):
+    for path in re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', look.get("/ui/now").text):
+        answer = look.get(path, headers={"Accept-Encoding": "gzip"})
         assert answer.status_code == 200
         assert "immutable" in answer.headers["cache-control"]
         assert answer.headers["content-encoding"] == "gzip"
-        assert client.get(path, headers={"Accept-Encoding": "identity"}).text == answer.text
+        assert look.get(path, headers={"Accept-Encoding": "identity"}).text == answer.text
 
 
-def test_a_page_with_all_that_it_loads_is_light(client):
-    page = client.get("/ui/now")
+def test_a_page_with_all_that_it_loads_is_light(look):
+    page = look.get("/ui/now")
     weight = len(gzip.compress(page.content))
     for path in set(re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', page.text)):
-        weight += len(gzip.compress(client.get(path).content))
+        weight += len(gzip.compress(look.get(path).content))
     assert weight <= 150 * 1024
 
 
@@ -213,8 +225,8 @@ def test_a_link_alone_logs_nobody_in(site, client):
     assert sent(client, "/ui/login", page, code=code).status_code == 303, "it was not used up by looking"
 
 
-def test_where_no_token_is_needed_there_is_no_code(client):
-    assert client.post("/v1/login_codes").status_code == 409
+def test_where_no_token_is_needed_there_is_no_code(look):
+    assert look.post("/v1/login_codes").status_code == 409
 
 
 def test_who_asks_is_said(site, client):
@@ -223,8 +235,8 @@ def test_who_asks_is_said(site, client):
     assert (told["name"], told["scopes"]) == ("somebody", ["read", "tasks:write:queue=mail"])
 
 
-def test_where_no_token_is_needed_nobody_asks(client):
-    assert client.get("/v1/me").json() == {"id": "", "name": "", "scopes": ["admin"], "namespaces": []}
+def test_where_no_token_is_needed_nobody_asks(look):
+    assert look.get("/v1/me").json() == {"id": "", "name": "", "scopes": ["admin"], "namespaces": []}
 
 
 def test_sessions_end_when_they_are_silent_or_have_lasted_long():
@@ -361,19 +373,19 @@ def test_a_form_of_ours_is_obeyed(client):
     [{}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": ""}, {"Sec-Fetch-Site": "cross-site"},
      {"Sec-Fetch-Site": "none"}],
 )  # fmt: skip
-def test_a_form_of_another_site_does_nothing(site, client, headers):
-    fields = {"form_token": form_token(client.get("/ui/now")), "queue": "mail"}
-    answer = client.post("/ui/now:pause", data=fields, headers=headers)
+def test_a_form_of_another_site_does_nothing(looked_at, look, headers):
+    fields = {"form_token": form_token(look.get("/ui/now")), "queue": "mail"}
+    answer = look.post("/ui/now:pause", data=fields, headers=headers)
     assert answer.status_code == 403
-    assert "mail" not in site.connection.plan.state().queues
+    assert "mail" not in looked_at.connection.plan.state().queues
 
 
 @pytest.mark.parametrize("given", ["", "0" * 64, "\u00e4"])
-def test_a_form_without_the_token_of_its_page_does_nothing(site, client, given):
-    answer = client.post("/ui/now:pause", data={"form_token": given, "queue": "mail"}, headers=ORIGIN)
+def test_a_form_without_the_token_of_its_page_does_nothing(looked_at, look, given):
+    answer = look.post("/ui/now:pause", data={"form_token": given, "queue": "mail"}, headers=ORIGIN)
     assert answer.status_code == 403
     assert "Load the page again" in seen(answer)
-    assert "mail" not in site.connection.plan.state().queues
+    assert "mail" not in looked_at.connection.plan.state().queues
 
 
 @pytest.mark.parametrize(
@@ -381,8 +393,8 @@ def test_a_form_without_the_token_of_its_page_does_nothing(site, client, given):
     [(b"{}", "application/json"), (b"a=\xff", "application/x-www-form-urlencoded"),
      (b"&".join(b"a=1" for _ in range(300)), "application/x-www-form-urlencoded")],
 )  # fmt: skip
-def test_what_is_no_form_is_refused(client, content, kind):
-    answer = client.post("/ui/now:pause", content=content, headers={"Content-Type": kind} | ORIGIN)
+def test_what_is_no_form_is_refused(look, content, kind):
+    answer = look.post("/ui/now:pause", content=content, headers={"Content-Type": kind} | ORIGIN)
     assert answer.status_code == 400
 
 

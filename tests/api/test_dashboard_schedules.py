@@ -39,6 +39,21 @@ def client(site):
         yield client
 
 
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """The site of tests that change nothing."""
+    path = str(tmp_path_factory.mktemp("looked-at"))
+    make(f"{path}/tables")
+    return Site(path)
+
+
+@pytest.fixture(scope="module")
+def look(looked_at):
+    with looked_at.client() as client:
+        client.put(f"/v1/schedules/{PATH}", json=NIGHTLY)
+        yield client
+
+
 def decided(tmp_path, *rows: dict) -> None:
     common = {"schedule": NAME, "revision": 1, "by_hand": False}
     append(f"{tmp_path}/tables", FIRES, [common | {"plan_offset": number} | row for number, row in enumerate(rows)])
@@ -54,8 +69,8 @@ def fire(verdict: str, why: str | None = None, **more) -> dict:
     )
 
 
-def test_the_list_says_in_words_when_each_fires(client):
-    page = client.get("/ui/schedules")
+def test_the_list_says_in_words_when_each_fires(look):
+    page = look.get("/ui/schedules")
     assert "at 02:00 every day, Europe/Berlin time" in seen(page)
     assert f'href="/ui/schedules/{PATH}"' in page.text
 
@@ -155,8 +170,8 @@ def test_what_was_skipped_of_all_schedules_is_found_by_time_and_verdict(client, 
 
 
 @pytest.mark.parametrize("query", ["from=never", "verdict=maybe", "from=2026-01-02T00:00&to=2026-01-01T00:00"])
-def test_windows_of_decisions_that_cannot_be_read_are_refused(client, query):
-    assert client.get(f"/ui/fires?{query}").status_code in (400, 422)
+def test_windows_of_decisions_that_cannot_be_read_are_refused(look, query):
+    assert look.get(f"/ui/fires?{query}").status_code in (400, 422)
 
 
 def test_a_pause_keeps_its_note_and_a_resume_ends_it(client):
@@ -217,7 +232,7 @@ def test_more_than_a_hundred_runs_are_launched_only_by_who_types_their_number(cl
 @pytest.mark.parametrize(
     "wrong", [{"begin": "soon"}, {"end": ""}, {"max_running": "x"}, {"max_running": "9" * 5_000}, {"order": "random"}]
 )
-def test_a_backfill_that_cannot_be_read_is_refused(client, wrong):
+def test_a_backfill_that_cannot_be_read_is_refused(look, wrong):
     window = {
         "begin": "2026-01-01T00:00",
         "end": "2026-01-04T00:00",
@@ -225,18 +240,18 @@ def test_a_backfill_that_cannot_be_read_is_refused(client, wrong):
         "max_running": "1",
         "reprocess": "all",
     }
-    assert client.get(f"/ui/schedules/{PATH}", params=window | wrong).status_code in (400, 422)
+    assert look.get(f"/ui/schedules/{PATH}", params=window | wrong).status_code in (400, 422)
 
 
-def test_the_answer_to_why_not_at_a_time_is_on_the_page(client):
-    page = seen(client.get(f"/ui/schedules/{PATH}", params={"at": "2026-01-01T01:00:00"}))
-    (said,) = client.get(f"/v1/schedules/{PATH}:explain", params={"at": "2026-01-01T01:00:00Z"}).json()["said"][:1]
+def test_the_answer_to_why_not_at_a_time_is_on_the_page(look):
+    page = seen(look.get(f"/ui/schedules/{PATH}", params={"at": "2026-01-01T01:00:00"}))
+    (said,) = look.get(f"/v1/schedules/{PATH}:explain", params={"at": "2026-01-01T01:00:00Z"}).json()["said"][:1]
     assert "Why, about 2026-01-01 01:00:00" in page
     assert said in page
 
 
-def test_a_schedule_that_never_was_is_a_page(client):
-    answer = client.get("/ui/schedules/nope")
+def test_a_schedule_that_never_was_is_a_page(look):
+    answer = look.get("/ui/schedules/nope")
     assert answer.status_code == 404
     assert "There is no schedule 'nope'" in seen(answer)
 

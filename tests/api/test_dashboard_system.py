@@ -54,15 +54,29 @@ def client(site):
         yield client
 
 
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """The site of tests that change nothing."""
+    path = str(tmp_path_factory.mktemp("looked-at"))
+    make_filled(f"{path}/tables", filled)
+    return Site(path)
+
+
+@pytest.fixture(scope="module")
+def look(looked_at):
+    with looked_at.client() as client:
+        yield client
+
+
 @pytest.mark.parametrize("path", [path for path, _ in TABS])
-def test_every_part_of_the_screen_is_a_page_also_without_brokers(client, path):
-    page = client.get(f"/ui/{path}")
+def test_every_part_of_the_screen_is_a_page_also_without_brokers(look, path):
+    page = look.get(f"/ui/{path}")
     assert page.status_code == 200
     assert page.text.count('aria-current="page"') == 2, "the screen and its part"
 
 
-def test_kafka_that_is_away_is_told_of_and_partitions_are_shown_all_the_same(client):
-    page = seen(client.get("/ui/system"))
+def test_kafka_that_is_away_is_told_of_and_partitions_are_shown_all_the_same(look):
+    page = seen(look.get("/ui/system"))
     assert "Kafka cannot be asked." in page
     assert "No dispatcher answers." in page
     assert "0 of 4" in page
@@ -124,9 +138,9 @@ def test_more_than_a_hundred_are_sent_only_by_who_types_their_number(client, sit
 
 
 @pytest.mark.parametrize("wrong", [{"since": "yesterday"}, {"limit": "many"}, {"limit": "-1"}])
-def test_a_replay_that_cannot_be_read_is_refused(client, site, wrong):
+def test_a_replay_that_cannot_be_read_is_refused(look, looked_at, wrong):
     fields = {"reason": "", "since": "", "limit": "10", "now": ""} | wrong
-    assert client.get("/ui/system/rejected", params=fields | {"preview": "1"}).status_code in (400, 422)
+    assert look.get("/ui/system/rejected", params=fields | {"preview": "1"}).status_code in (400, 422)
 
 
 def test_the_audit_trail_is_filtered_and_goes_on_to_older_entries(client, tmp_path):

@@ -21,7 +21,7 @@ LANE = "<script>alert(1)</script>/%\n\u202e"
 MINUTE = 60_000_000
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def due():
     return now_us() // HOUR_US * HOUR_US - 2 * HOUR_US
 
@@ -55,45 +55,59 @@ def client(site):
         yield client
 
 
-def test_the_map_of_the_last_day_shows_queues_and_the_worst_stretches(client, due):
-    page = client.get("/ui/time")
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory, due):
+    """The site of tests that change nothing."""
+    path = str(tmp_path_factory.mktemp("looked-at"))
+    make_filled(f"{path}/tables", filled, due)
+    return Site(path)
+
+
+@pytest.fixture(scope="module")
+def look(looked_at):
+    with looked_at.client() as client:
+        yield client
+
+
+def test_the_map_of_the_last_day_shows_queues_and_the_worst_stretches(look, due):
+    page = look.get("/ui/time")
     assert page.status_code == 200
     assert 'class="heat4"' in page.text, "a minute late"
     assert "Where tasks were most late" in seen(page)
     assert iso(due)[11:19] in seen(page)
 
 
-def test_a_click_on_the_map_leads_to_the_hour_and_then_to_a_moment(client):
-    day = client.get("/ui/time").text
+def test_a_click_on_the_map_leads_to_the_hour_and_then_to_a_moment(look):
+    day = look.get("/ui/time").text
     (hour,) = {unescape(link) for link in re.findall(r'<a href="([^"]+)" tabindex="-1">', day)}
-    closer = client.get(hour).text
+    closer = look.get(hour).text
     links = [unescape(link) for link in re.findall(r'<a href="([^"]+)" tabindex="-1">', closer)]
     assert len(links) == 2, "of each stretch"
     assert all("at=" in link for link in links)
-    assert "State then" in client.get(links[0]).text
+    assert "State then" in look.get(links[0]).text
 
 
-def test_a_moment_shows_tasks_as_they_stood(client, due):
-    page = client.get("/ui/time", params={"at": iso(due + 4 * MINUTE + 30_000_000), "span": "24h"})
+def test_a_moment_shows_tasks_as_they_stood(look, due):
+    page = look.get("/ui/time", params={"at": iso(due + 4 * MINUTE + 30_000_000), "span": "24h"})
     text = seen(page)
     assert "lane-4" in text
     assert "lane-8" not in text, "it was not due yet"
     assert "lane-0" not in text, "it had ended"
 
 
-def test_the_slider_asks_for_minutes_of_the_window(client, due):
+def test_the_slider_asks_for_minutes_of_the_window(look, due):
     window = {"from": iso(due), "to": iso(due + HOUR_US)}
-    by_minute = client.get("/ui/time", params=window | {"minute": "5"})
-    by_name = client.get("/ui/time", params=window | {"at": iso(due + 5 * MINUTE)})
+    by_minute = look.get("/ui/time", params=window | {"minute": "5"})
+    by_name = look.get("/ui/time", params=window | {"at": iso(due + 5 * MINUTE)})
     assert re.findall("<tbody>.*?</tbody>", by_minute.text, re.DOTALL) == re.findall(
         "<tbody>.*?</tbody>", by_name.text, re.DOTALL
     )
     assert 'max="60" step="1" value="5"' in by_minute.text
 
 
-def test_names_that_are_markup_are_shown_and_their_links_lead_to_them(client, due):
+def test_names_that_are_markup_are_shown_and_their_links_lead_to_them(look, due):
     then = iso(due + 3 * MINUTE + 30_000_000)
-    page = client.get("/ui/time", params={"at": then})
+    page = look.get("/ui/time", params={"at": then})
     assert "<script>alert" not in page.text
     assert f"/ui/lanes?{urlencode({'name': LANE, 'as_of': then})}" in unescape(page.text)
 
@@ -109,23 +123,23 @@ def test_names_that_are_markup_are_shown_and_their_links_lead_to_them(client, du
         "minute=1e9",
     ],
 )
-def test_addresses_that_cannot_be_read_are_refused_with_a_page(client, query):
-    page = client.get(f"/ui/time?{query}")
+def test_addresses_that_cannot_be_read_are_refused_with_a_page(look, query):
+    page = look.get(f"/ui/time?{query}")
     assert page.status_code in (400, 422)
     assert "Back to Now" in seen(page)
 
 
-def test_a_filter_that_cannot_be_read_says_so(client, due):
-    page = client.get("/ui/time", params={"at": iso(due), "filter": "colour:red"})
+def test_a_filter_that_cannot_be_read_says_so(look, due):
+    page = look.get("/ui/time", params={"at": iso(due), "filter": "colour:red"})
     assert page.status_code == 422
     assert "colour" in seen(page)
 
 
 @pytest.mark.slow
-def test_what_if_plays_the_window_and_shows_both(client, due):
+def test_what_if_plays_the_window_and_shows_both(look, due):
     window = {"from": iso(due), "to": iso(due + HOUR_US), "queue": "mail"}
     limits = {"concurrency": "1", "rate": "0.01", "group_concurrency": "", "slots": ""}
-    answer = client.get("/ui/time/simulation", params=window | limits | {"play": "1"})
+    answer = look.get("/ui/time/simulation", params=window | limits | {"play": "1"})
     assert answer.status_code == 200
     assert "8 tasks played" in seen(answer)
     assert "Apply these limits to mail" in seen(answer)
@@ -163,11 +177,11 @@ def test_limits_are_applied_as_they_were_tried_and_an_empty_field_is_none(client
     assert [fields[name] for name in LIMITS] == [4, None, None]
 
 
-def test_a_limit_that_is_none_is_refused_in_the_words_of_the_api(client):
+def test_a_limit_that_is_none_is_refused_in_the_words_of_the_api(look):
     answer = sent(
-        client,
+        look,
         "/ui/time:apply",
-        client.get("/ui/tasks:new"),
+        look.get("/ui/tasks:new"),
         queue="mail",
         concurrency="many",
         rate="",
@@ -177,10 +191,10 @@ def test_a_limit_that_is_none_is_refused_in_the_words_of_the_api(client):
     assert "concurrency" in seen(answer)
 
 
-def test_another_site_cannot_apply_limits(client):
+def test_another_site_cannot_apply_limits(look):
     fields = {"queue": "mail", "concurrency": "0", "rate": "", "group_concurrency": "", "form_token": "guessed"}
-    assert client.post("/ui/time:apply", data=fields, headers=ORIGIN).status_code == 403
-    assert client.get("/v1/queues").json()["queues"] == []
+    assert look.post("/ui/time:apply", data=fields, headers=ORIGIN).status_code == 403
+    assert look.get("/v1/queues").json()["queues"] == []
 
 
 def test_who_may_only_read_cannot_apply(client, site):
@@ -216,6 +230,6 @@ def test_what_is_played_is_what_the_page_shows_and_would_apply(client, site, mon
 
 
 @pytest.mark.parametrize("rate", ["1e400", "nan", "9" * 400, "9" * 5_000])
-def test_a_number_that_is_none_is_refused_in_the_words_of_the_api(client, rate):
-    answer = client.get("/ui/time/simulation", params={"queue": "mail", "play": "1", "rate": rate})
+def test_a_number_that_is_none_is_refused_in_the_words_of_the_api(look, rate):
+    answer = look.get("/ui/time/simulation", params={"queue": "mail", "play": "1", "rate": rate})
     assert (answer.status_code, "rate" in seen(answer)) == (422, True)

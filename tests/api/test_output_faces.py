@@ -33,6 +33,10 @@ CONTENT = b"<script>alert(1)</script>" * 100_000
 
 @pytest.fixture
 def site(tmp_path):
+    return made(tmp_path)
+
+
+def made(tmp_path):
     path = f"{tmp_path}/tables"
     make(path)
     append(path, TASKS, [task(KEY, 1)])
@@ -52,39 +56,51 @@ def client(site):
         yield client
 
 
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """The site of tests that change nothing."""
+    return made(tmp_path_factory.mktemp("looked-at"))
+
+
+@pytest.fixture(scope="module")
+def look(looked_at):
+    with looked_at.client() as client:
+        yield client
+
+
 def address(attempt, *name):
     return "/".join([f"/v1/tasks/{id_of(KEY)}/attempts/{attempt}/outputs", *(quote(one, safe="") for one in name)])
 
 
-def test_outputs_of_each_attempt_are_listed_from_the_tables(client):
-    first, second = (client.get(address(attempt)).json()["outputs"] for attempt in (1, 2))
+def test_outputs_of_each_attempt_are_listed_from_the_tables(look):
+    first, second = (look.get(address(attempt)).json()["outputs"] for attempt in (1, 2))
     assert [(one["name"], one["bytes"], one["media_type"]) for one in first] == [
         ("a.txt", 5, "text/plain"), (FILE, len(CONTENT), "text/html"),
     ]  # fmt: skip
     assert [one["name"] for one in second] == ["a.txt"]
-    attempts = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
+    attempts = look.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
     assert [one["outputs"] for one in attempts] == [first, second]
 
 
-def test_attempts_and_outputs_say_where_files_and_lines_are_read(client):
-    attempts = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
+def test_attempts_and_outputs_say_where_files_and_lines_are_read(look):
+    attempts = look.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
     assert [[one["url"] for one in attempt["outputs"]] for attempt in attempts] == [
         [address(1, "a.txt"), address(1, FILE)], [address(2, "a.txt")],
     ]  # fmt: skip
-    assert client.get(attempts[0]["outputs"][1]["url"]).content == CONTENT
+    assert look.get(attempts[0]["outputs"][1]["url"]).content == CONTENT
     assert [one["logs_url"] for one in attempts] == [f"/v1/tasks/{id_of(KEY)}/logs?attempt={n}" for n in (1, 2)]
-    newest = client.get(f"/v1/tasks/{id_of(KEY)}").json()["last_attempt"]
+    newest = look.get(f"/v1/tasks/{id_of(KEY)}").json()["last_attempt"]
     assert newest == attempts[-1]
 
 
-def test_a_file_comes_whole_as_an_attachment_that_no_browser_shows(client):
-    answer = client.get(address(1, FILE))
+def test_a_file_comes_whole_as_an_attachment_that_no_browser_shows(look):
+    answer = look.get(address(1, FILE))
     assert (answer.status_code, answer.content) == (200, CONTENT)
     assert answer.headers["content-disposition"] == f"attachment; filename*=UTF-8''{quote(FILE, safe='')}"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "sandbox" in answer.headers["content-security-policy"]
     assert answer.headers["content-length"] == str(len(CONTENT))
-    assert client.get(address(2, "a.txt")).content == b"second"
+    assert look.get(address(2, "a.txt")).content == b"second"
 
 
 @pytest.mark.parametrize(
@@ -92,13 +108,13 @@ def test_a_file_comes_whole_as_an_attachment_that_no_browser_shows(client):
     [address(1, "b"), address(2, FILE), address(3), address(1, "../a.txt"), address(1, ".."), address(1, "\0"),
      address(1) + "/%ff", address(1) + "/%2e%2e%2f%2e%2e"],
 )  # fmt: skip
-def test_what_no_attempt_has_left_behind_is_not_found(client, path):
-    assert kind(client.get(path)) in ("/problems/not-found", "/problems/no-such-path")
+def test_what_no_attempt_has_left_behind_is_not_found(look, path):
+    assert kind(look.get(path)) in ("/problems/not-found", "/problems/no-such-path")
 
 
 @pytest.mark.parametrize("attempt", [0, "x", 2**31])
-def test_what_is_no_attempt_is_refused(client, attempt):
-    assert kind(client.get(address(attempt))) == "/problems/invalid"
+def test_what_is_no_attempt_is_refused(look, attempt):
+    assert kind(look.get(address(attempt))) == "/problems/invalid"
 
 
 def test_a_file_that_was_purged_is_not_found_and_its_link_stays(client, site):
@@ -261,13 +277,13 @@ def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):
         assert kind(client.post(f"/v1/leases/{LEASE}/logs", json=wrong)) == "/problems/invalid"
 
 
-def test_the_page_of_a_task_lists_files_and_gives_them_as_the_api_does(client):
-    page = client.get(f"/ui/tasks/{id_of(KEY)}")
+def test_the_page_of_a_task_lists_files_and_gives_them_as_the_api_does(look):
+    page = look.get(f"/ui/tasks/{id_of(KEY)}")
     assert FILE in seen(page)
     assert CONTENT[:24].decode() not in page.text
     link = f"/ui/tasks/{id_of(KEY)}/attempts/1/outputs/{quote(FILE, safe='')}"
     assert f'href="{link}"' in page.text
-    answer = client.get(link)
+    answer = look.get(link)
     assert answer.content == CONTENT
     assert answer.headers["content-disposition"].startswith("attachment")
 

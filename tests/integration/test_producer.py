@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -10,7 +9,9 @@ from kafka.errors import KafkaError
 
 from scylla_spark import Settings
 from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.client_patches import _Transactions
 from scylla_spark.io.kafka.topics import ensure_topics, producer, with_broker
+from tests.support.waiting import eventually
 
 REQUEST_MS, DELIVERY_MS = 1_000, 2_500
 
@@ -53,8 +54,16 @@ def test_after_a_failed_send_the_next_one_arrives(broker, sender):
     assert put(sender, b"after").get(timeout=20).offset >= 1
 
 
-def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender):
+def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender, monkeypatch):
+    in_vain = []
+    fail = _Transactions.transition_to_fatal_error
+
+    def failed(self, error):
+        in_vain.append(error)
+        fail(self, error)
+
+    monkeypatch.setattr(_Transactions, "transition_to_fatal_error", failed)
     put(sender, b"before").get(timeout=10)
     with failing_send(broker, sender):
-        time.sleep(3 * REQUEST_MS / 1000)  # it asks for a new id as soon as that send has failed
+        eventually(lambda: in_vain, 30, "it asks for a new id as soon as that send has failed, and gets no answer")
     assert put(sender, b"after").get(timeout=20).offset >= 1

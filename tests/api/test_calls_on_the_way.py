@@ -10,6 +10,7 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.lease_messages import OK, Answer, new_token
 from scylla_spark.services.api.app import guarded
+from scylla_spark.services.api.leases.calls_on_the_way import CallOnTheWay
 from scylla_spark.services.dispatch.lease_desk import Desk
 from tests.support.api_site import Site
 from tests.support.delta_tables import make
@@ -55,12 +56,26 @@ def desk(tmp_path):
     engine.desk.stop()
 
 
-def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_owns_it(desk, tmp_path):
+async def comes(condition):
+    """Waits until a condition is true."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_owns_it(desk, tmp_path, monkeypatch):
     make(f"{tmp_path}/tables")
     site = Site(str(tmp_path))
-    desks, found = site.app.state.api.desks, threading.Event()
+    desks, begun, found, looks = site.app.state.api.desks, threading.Event(), threading.Event(), []
+
+    def concerns(call, address, real=CallOnTheWay.concerns):
+        looks.append(address)
+        return real(call, address)
+
+    monkeypatch.setattr(CallOnTheWay, "concerns", concerns)
 
     def slowly():
+        begun.set()
         assert found.wait(20)
         return dict.fromkeys(range(desks.partitions), desk.address)
 
@@ -71,14 +86,13 @@ def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_ow
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             await desks.at(desk.address)  # as others have called before
             extending = asyncio.create_task(client.post("/v1/leases:extend", json={"leases": [{"lease": TOKEN}]}))
-            await asyncio.sleep(0.1)
+            await comes(begun.is_set)
             desk.listen(7)
-            await asyncio.sleep(0.4)
+            await comes(lambda: len(looks) >= 5)  # the API waits for the call before it answers the desk
+            assert desk._engine.heard == []
             found.set()
-            answer = await asyncio.wait_for(extending, 10)
-            async with asyncio.timeout(10):
-                while len(desk._engine.heard) < 2:
-                    await asyncio.sleep(0.01)
+            answer = await asyncio.wait_for(extending, 20)
+            await comes(lambda: len(desk._engine.heard) == 2)
         desks.close()
         return answer.json()["leases"][0]["status"]
 
@@ -103,11 +117,10 @@ def test_a_body_that_comes_slowly_keeps_no_lease_in_force(desk, tmp_path, monkey
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             await site.app.state.api.desks.at(desk.address)
             slow = asyncio.create_task(client.post("/v1/leases:extend", content=slowly()))
-            await asyncio.sleep(0.1)
+            on_the_way = site.app.state.api.desks.on_the_way
+            await comes(lambda: any(call.waits_for_body for call in on_the_way.now(desk.address)))
             desk.listen(7)
-            async with asyncio.timeout(5):
-                while not desk._engine.heard:
-                    await asyncio.sleep(0.01)
+            await comes(lambda: desk._engine.heard)
             more.set()
             assert (await slow).status_code == 422
         site.app.state.api.desks.close()

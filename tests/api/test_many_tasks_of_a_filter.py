@@ -17,9 +17,9 @@ from scylla_spark.services.api.tasks.lists import _SENT_AT_ONCE
 from tests.support.api_site import Site
 from tests.support.delta_tables import append, at, make_filled, task
 
-MANY = 20_000
+MANY = 11_000  # three portions
 LIMIT_S = 60.0
-MOST_BYTES = 64 * 1024 * 1024
+MOST_BYTES = 16 * 1024 * 1024
 ONE = TaskKey(at(10), "lane-0", "u")
 
 

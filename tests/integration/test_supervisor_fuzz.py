@@ -23,8 +23,6 @@ from tests.support.executor_conformance import invocation
 LIMITS = Limits(min_children=1, fast_children=2, max_children=4, idle_us=5_000_000, grace_ms=100)
 HANDLERS = {"noop": HandlerInfo("noop"), "many": HandlerInfo("many", max_batch=5)}
 SEEDS = 400
-PARTS = [0, *(pytest.param(part, marks=pytest.mark.deep) for part in range(1, 5))]
-"""Each plays a fifth of the seeds; a fault in the rules of the supervisor shows within the first."""
 
 
 class Puppet:
@@ -194,7 +192,8 @@ class Stage:
             self.supervisor.children[number].close()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.promise
+@pytest.mark.parametrize("part", range(5))
 def test_children_that_do_anything_leave_one_outcome_for_each_invocation(part):
     for seed in range(part, SEEDS, 5):
         stage = Stage(seed)
@@ -211,7 +210,7 @@ def test_children_that_do_anything_leave_one_outcome_for_each_invocation(part):
         assert stage.told == Counter(call.id for call in calls), f"seed {seed}"
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", range(5))
 def test_what_was_named_as_running_is_never_handed_back(part):
     named = handed_back = 0
     for seed in range(part, SEEDS, 5):

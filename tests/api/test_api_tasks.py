@@ -143,6 +143,7 @@ def test_a_put_sends_the_task_of_the_path(client, site):
     assert sent.retry.max_retries is None
 
 
+@pytest.mark.promise
 def test_a_put_of_a_task_that_has_ended_changes_nothing_and_says_so(client, site):
     key = TaskKey(now_us() - 3_600_000_000, "cust-2", "u")
     append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 5)])

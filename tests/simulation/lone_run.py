@@ -23,6 +23,13 @@ MODES = {
 }
 """What lives are about, by name."""
 
+SHOWN_BY = {
+    "keeps_notes_of_loaded": ("leased", 14),
+    "cuts_what_was_left": ("forgetful", 3),
+    "forgets_places": ("slow", 0),
+}
+"""Switch of a rule that can be broken → mode and seed that show it."""
+
 
 def live(seed: int, name: str, *broken: str) -> Life:
     """Plays a life; raises Violation with its seed and mode in the text.

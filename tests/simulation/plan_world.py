@@ -368,9 +368,13 @@ class PlanWorld:
 
     Args:
         seed: decides everything.
+        story_us: how long faults happen.
+        calm_us: how long the story goes on without faults.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, story_us: int = STORY_US, calm_us: int = CALM_US) -> None:
+        self.story_us = story_us
+        self.calm_us = calm_us
         self.chance = random.Random(seed)
         self.now = START
         self.off_us = 0  # how far the clock of all processes is off
@@ -429,7 +433,7 @@ class PlanWorld:
         """The whole story: faults, then calm."""
         self._define()
         begun = self.now
-        while self.now < begun + STORY_US:
+        while self.now < begun + self.story_us:
             self._pass()
             self._act()
             self._fault()
@@ -442,7 +446,7 @@ class PlanWorld:
         self.processes = self.processes[-1:]
         for process in self.processes:
             process.frozen_until = 0
-        while self.now < begun + STORY_US + CALM_US:
+        while self.now < begun + self.story_us + self.calm_us:
             self._pass()
 
     def _pass(self) -> None:
@@ -510,7 +514,7 @@ class PlanWorld:
         """The table comes, if it was missing; later it is replaced in place."""
         dice = self.later.random()
         if not self.table.ids:
-            if dice < 0.02 or self.now > begun + STORY_US // 2:
+            if dice < 0.02 or self.now > begun + self.story_us // 2:
                 self.table.commit("", "table-0")
         elif dice < 0.003 and not self.vanished:
             self.table.commit(self.later.choice("abc"), f"{self.table.ids[0]}-{self.table.newest}")

@@ -15,7 +15,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import Answer, Call, Granted, Scarcity, Want
 from scylla_spark.core.records.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
 from scylla_spark.errors import ConfigError, UnreachableError
-from scylla_spark.services.api.leases.calls_on_the_way import CallsOnTheWay
+from scylla_spark.services.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
 from scylla_spark.services.api.leases.desks import DeskConnection
 from scylla_spark.services.dispatch.lease_desk import Desk
 
@@ -373,7 +373,20 @@ def test_all_is_heard_when_a_process_that_had_no_time_has_handed_on_what_had_com
     assert desk._engine.heard == [(1, 0), (2, 1)]
 
 
-def calls_that_wait_here(desk, secret, *, goes_to):
+@pytest.fixture
+def looks(monkeypatch):
+    """The calls that somebody who may wait for them has looked at, look by look."""
+    made, concerns = [], CallOnTheWay.concerns
+
+    def noted(call, address):
+        made.append(call)
+        return concerns(call, address)
+
+    monkeypatch.setattr(CallOnTheWay, "concerns", noted)
+    return made
+
+
+def calls_that_wait_here(desk, secret, looks, *, goes_to):
     """What the engine has heard while a call waits for the look-up of its owner, and when that has told who it is."""
 
     async def play():
@@ -392,7 +405,7 @@ def calls_that_wait_here(desk, secret, *, goes_to):
         asking = asyncio.create_task(request())
         await asyncio.sleep(0)
         desk.listen(1)
-        await asyncio.sleep(0.5)
+        await until(lambda: len(looks) > 20)
         before = [*desk._engine.heard]
         found.set()
         await until(lambda: desk._engine.heard)
@@ -404,18 +417,18 @@ def calls_that_wait_here(desk, secret, *, goes_to):
 
 
 @pytest.mark.slow
-def test_a_call_that_waits_in_the_api_is_waited_for_until_it_is_handed_on(desk, tmp_path):
-    assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=[desk.address]) == ([], [(1, 1)])
+def test_a_call_that_waits_in_the_api_is_waited_for_until_it_is_handed_on(desk, tmp_path, looks):
+    assert calls_that_wait_here(desk, secret_of(tmp_path), looks, goes_to=[desk.address]) == ([], [(1, 1)])
 
 
 @pytest.mark.slow
-def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(desk, tmp_path):
-    assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=["another"]) == ([], [(1, 0)])
+def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(desk, tmp_path, looks):
+    assert calls_that_wait_here(desk, secret_of(tmp_path), looks, goes_to=["another"]) == ([], [(1, 0)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", [True, False])
-def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, monkeypatch, slow):
+def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, monkeypatch, looks, slow):
     monkeypatch.setattr("scylla_spark.services.api.leases.desks._BODY_TURNS", 5)
 
     async def play():
@@ -424,7 +437,7 @@ def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, 
         with coming.begun() as call:
             call.waits_for_body = slow
             desk.listen(1)
-            await asyncio.sleep(1)
+            await until(lambda: desk._engine.heard if slow else len(looks) > 20)
             heard = [*desk._engine.heard]
         await until(lambda: desk._engine.heard)
         connection.close()

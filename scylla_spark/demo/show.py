@@ -114,9 +114,19 @@ def told(findings: Sequence[Finding]) -> Iterable[str]:
         yield visible(": ".join(filter(None, (finding.check, finding.key, finding.why))))
     if len(findings) > _SHOWN_FINDINGS:
         yield f"… and {len(findings) - _SHOWN_FINDINGS} more"
-    load = os.getloadavg()[0]
-    if any(finding.check == "late" for finding in findings) and load > _BUSY_PER_CORE * (os.cpu_count() or 1):
-        yield f"this machine is busy: its load average is {load:.1f} on {os.cpu_count()} cores"
+    if any(finding.check == "late" for finding in findings) and is_busy():
+        load = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        yield f"lateness is not judged, because this machine is busy: its load average is {load}"
+
+
+def load_per_core() -> float:
+    """The load average of the last minute, per core."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
+def is_busy() -> bool:
+    """Whether so much else runs on this machine that lateness says nothing about the scheduler."""
+    return load_per_core() > _BUSY_PER_CORE
 
 
 def as_table(

@@ -429,7 +429,7 @@ class OutcomesLog:
 
     def read(self) -> None:
         """Takes everything appended so far; what it can get while the broker is away."""
-        places = [TopicPartition("outcomes", number) for number in range(PARTITIONS)]
+        places = [TopicPartition(self._settings.topics.outcomes, number) for number in range(PARTITIONS)]
         deadline = time.monotonic() + 5
         with contextlib.suppress(KafkaError, UnreachableError):
             if self._reader is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import time
 
 from kafka import KafkaProducer
 
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics
 from scylla_spark.services.ingest.ingest import Ingest
+from tests.support.waiting import eventually
 
 PATIENCE = 180.0
 
@@ -41,11 +41,8 @@ def ingested(spark, settings):
     try:
         service.prepare()
         service.start()
-        deadline = time.monotonic() + PATIENCE
-        while not level(service):
-            assert service.alive()
-            assert time.monotonic() < deadline, service.progress.tasks()
-            time.sleep(0.05)
+        eventually(lambda: not service.alive() or level(service), PATIENCE, "all is written", service.progress.tasks)
+        assert service.alive()
     finally:
         service.stop()
     return service

@@ -42,6 +42,12 @@ def judged(rows, rules=RULES, now=NOW):
     ]
 
 
+def both_ways(frame, columns):
+    """The records of a frame that is checked, and then, in the same query, those of one that is not."""
+    checked, sent = (enqueue_records(frame, columns, RULES, NOW, checked=checked) for checked in (True, False))
+    return checked.union(sent).collect()
+
+
 def texts(seed):
     rng = random.Random(seed)
     pool = "".join(HOSTILE[:-2]) + "".join(map(chr, range(1, 160)))
@@ -279,15 +285,14 @@ def test_both_spellings_of_column_names_are_found(spark):
     camel = spark.createDataFrame(
         [("o", "u", LATER, "{}")], "orderingId string, uniquenessKey string, scheduledTime timestamp, taskData string"
     )
-    for names in (
-        ("ordering_id", "uniqueness_key", "scheduled_time", "task_data"),
-        ("orderingId", "uniquenessKey", "scheduledTime", "taskData"),
-    ):
-        values = [
-            bytes(enqueue_records(frame, Columns("h", *names), RULES, NOW).collect()[0].value)
-            for frame in (snake, camel)
-        ]
-        assert values[0] == values[1]
+    crossed = {
+        ("orderingId", "uniquenessKey", "scheduledTime", "taskData"): snake,
+        ("ordering_id", "uniqueness_key", "scheduled_time", "task_data"): camel,
+    }
+    found = [enqueue_records(frame, Columns("h", *names), RULES, NOW) for names, frame in crossed.items()]
+    (first, second) = found[0].union(found[1]).collect()
+    assert (first.reason, first.value) == (None, second.value)
+    assert judged([first])[0].key == TaskKey(to_us(LATER), "o", "u")
 
 
 def test_odd_column_names_and_nested_fields_are_found(spark):
@@ -317,18 +322,15 @@ def test_a_frame_may_say_after_what_time_its_tasks_expire(spark):
 def test_a_frame_may_ask_for_unique_names(spark):
     frame = spark.createDataFrame([(17, "10m"), (18, None)], "id long, wait string")
     for expires, wanted in ((None, [None, None]), ("10m", [600_000] * 2), (F.col("wait"), [600_000, None])):
-        columns = Columns("h", None, "id", LATER, expires=expires, unique="open")
-        for checked in (True, False):
-            rows = enqueue_records(frame, columns, RULES, NOW, checked=checked).collect()
-            commands = judged(rows)
-            assert [(command.unique, command.expires_ms) for command in commands] == [(True, ms) for ms in wanted]
-            assert [json.loads(bytes(row.value))["version"] for row in rows] == [3, 3]
+        rows = both_ways(frame, Columns("h", None, "id", LATER, expires=expires, unique="open"))
+        commands = judged(rows)
+        assert [(command.unique, command.expires_ms) for command in commands] == [(True, ms) for ms in wanted] * 2
+        assert [json.loads(bytes(row.value))["version"] for row in rows] == [3] * 4
     assert [
         command.unique for command in judged(enqueue_records(frame, Columns("h", None, "id"), RULES, NOW).collect())
     ] == [False] * 2
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize(
     ("kind", "values", "wanted"),
     [
@@ -343,20 +345,13 @@ def test_a_frame_may_ask_for_unique_names(spark):
         ("void", [None], [None]),
     ],
 )
-def test_each_row_may_say_when_its_task_expires(spark, zone, kind, values, wanted):
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        frame = spark.createDataFrame(list(enumerate(values)), f"id long, wait {kind}")
-        for checked in (True, False):
-            columns = Columns("h", None, "id", LATER, expires=F.col("wait"))
-            rows = enqueue_records(frame, columns, RULES, NOW, checked=checked).collect()
-            assert [row.reason for row in rows] == [None] * len(values)
-            assert [command.expires_ms for command in judged(rows)] == wanted
-            assert [json.loads(bytes(row.value))["version"] for row in rows] == [
-                1 if ms is None else 2 for ms in wanted
-            ]
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+def test_each_row_may_say_when_its_task_expires(session_zone, kind, values, wanted):
+    frame = session_zone.createDataFrame(list(enumerate(values)), f"id long, wait {kind}")
+    rows = both_ways(frame, Columns("h", None, "id", LATER, expires=F.col("wait")))
+    assert [row.reason for row in rows] == [None] * 2 * len(values)
+    assert [command.expires_ms for command in judged(rows)] == wanted * 2
+    versions = [1 if ms is None else 2 for ms in wanted]
+    assert [json.loads(bytes(row.value))["version"] for row in rows] == versions * 2
 
 
 @pytest.mark.parametrize(
@@ -373,11 +368,9 @@ def test_each_row_may_say_when_its_task_expires(spark, zone, kind, values, wante
 def test_what_is_no_time_to_expire_is_refused_here_and_by_readers(spark, kind, values):
     frame = spark.createDataFrame(list(enumerate(values)), f"id long, wait {kind}")
     columns = Columns("h", None, "id", LATER, expires=F.col("wait"))
-    assert [row.reason for row in enqueue_records(frame, columns, RULES, NOW).collect()] == ["expires_invalid"] * len(
-        values
-    )
-    sent = enqueue_records(frame, columns, RULES, NOW, checked=False).collect()
-    assert all(isinstance(verdict, Rejection) for verdict in judged(sent))
+    rows = both_ways(frame, columns)
+    assert [row.reason for row in rows] == ["expires_invalid"] * len(values) + [None] * len(values)
+    assert all(isinstance(verdict, Rejection) for verdict in judged(rows[len(values) :]))
 
 
 def test_each_row_may_have_tags_of_its_own(spark):
@@ -392,20 +385,19 @@ def test_each_row_may_have_tags_of_its_own(spark):
     frame = spark.createDataFrame(list(enumerate(rows)), "id long, labels array<string>")
     columns = Columns("h", None, "id", LATER, tags=F.col("labels"))
     wanted = [tuple(dict.fromkeys(row or [])) for row in rows]
-    for checked in (True, False):
-        found = enqueue_records(frame, columns, RULES, NOW, checked=checked).collect()
-        assert [row.reason for row in found] == [None] * len(rows)
-        assert [command.tags for command in judged(found)] == wanted
-        assert [b'"tags"' in bytes(row.value) for row in found] == [bool(tags) for tags in wanted]
+    found = both_ways(frame, columns)
+    assert [row.reason for row in found] == [None] * 2 * len(rows)
+    assert [command.tags for command in judged(found)] == wanted * 2
+    assert [b'"tags"' in bytes(row.value) for row in found] == [bool(tags) for tags in wanted] * 2
 
 
 def test_what_may_be_no_tag_is_refused_here_and_by_readers(spark):
     rows = [[""], [" a"], ["x" * 65], ["new\nline"], ["a", None], [f"t{n}" for n in range(17)], ["\u202e"]]
     frame = spark.createDataFrame(list(enumerate(rows)), "id long, labels array<string>")
     columns = Columns("h", None, "id", LATER, tags=F.col("labels"))
-    assert [row.reason for row in enqueue_records(frame, columns, RULES, NOW).collect()] == ["tags_invalid"] * len(rows)
-    sent = enqueue_records(frame, columns, RULES, NOW, checked=False).collect()
-    assert all(isinstance(verdict, Rejection) for verdict in judged(sent))
+    found = both_ways(frame, columns)
+    assert [row.reason for row in found] == ["tags_invalid"] * len(rows) + [None] * len(rows)
+    assert all(isinstance(verdict, Rejection) for verdict in judged(found[len(rows) :]))
     broken = F.when(F.col("id") < 9, F.array(F.expr("cast(X'ff41' as string)")))
     columns = Columns("h", None, "id", LATER, expires=F.expr("cast(X'ff41' as string)"), tags=broken)
     found = enqueue_records(frame, columns, RULES, NOW).collect()

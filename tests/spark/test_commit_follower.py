@@ -80,7 +80,6 @@ def said_by_history(row):
     return 0, 0
 
 
-@pytest.mark.promise
 def test_what_counts_is_what_the_history_says(sql, spark, tmp_path):
     path = tmp_path / "orders"
     operations = write_all_kinds(sql, spark, path)

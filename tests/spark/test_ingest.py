@@ -17,6 +17,7 @@ from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import NOW, TOPIC_IDS, facts, lane_of, raw, rows, task
 
 
+@pytest.mark.promise
 def test_a_batch_lands_once_however_often_it_is_replayed(ingest):
     batch = raw(ingest.spark, [task("a", "1", 0), task("a", "2", 1), (0, 9, None, b"nonsense")])
     for _ in range(3):

@@ -22,6 +22,7 @@ from scylla_spark import doctor
 from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.io.kafka import access, probe, rights, topics
 from tests.support import kafka_site
+from tests.support.waiting import eventually
 
 WAYS = sorted(kafka_site.LISTENERS)
 
@@ -176,15 +177,15 @@ def test_the_documented_rights_are_enough_and_less_is_named(site, spark):
     topics.ensure_topics(site.settings("scram"))
     with site.admin() as admin:
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_512, word)])
-        _until(lambda: probe.first_fault(settings) is None)
+        eventually(lambda: probe.first_fault(settings) is None, 30)
         lacking = {finding.name: finding.fault for finding in rights.findings(settings)}
         assert set(lacking.values()) == {"we may not even see it"}
         assert not all(check.ok for check in doctor.examine_kafka(settings))
         admin.create_acls([_allowed(name, ResourceType.TOPIC, settings.topics.tasks, ACLOperation.READ)])
-        _until(lambda: "WRITE" in _fault(settings, settings.topics.tasks))
+        eventually(lambda: "WRITE" in _fault(settings, settings.topics.tasks), 30)
         assert "READ" not in _fault(settings, settings.topics.tasks)
         admin.create_acls(list(_needed(settings, name)))
-        _until(lambda: not any(finding.fault for finding in rights.findings(settings)))
+        eventually(lambda: not any(finding.fault for finding in rights.findings(settings)), 30)
     assert python_round_trip(settings)
     assert spark_round_trip(spark, settings)
     assert all(check.ok for check in doctor.examine_kafka(settings))
@@ -205,13 +206,3 @@ def _allowed(name, kind, resource, right):
 
 def _fault(settings, topic):
     return next(finding.fault for finding in rights.findings(settings) if finding.name == topic)
-
-
-def _until(condition):
-    import threading
-    import time
-
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.05)

@@ -15,6 +15,7 @@ LARGE = 100  # records of 110 kB
 PORTION = 4 << 20
 
 
+@pytest.mark.promise
 def test_a_bulk_of_large_records_in_one_partition_is_written_in_portions(spark, settings, monkeypatch):
     large = f'{{"x":"{"0123456789" * 11_000}"}}'
     sent(settings, *(task("a", f"{n:04}", n, payload=large) for n in range(LARGE)))
@@ -33,6 +34,7 @@ def test_a_bulk_of_large_records_in_one_partition_is_written_in_portions(spark, 
     assert max(portions) <= PORTION // 110_000 < LARGE // 2
 
 
+@pytest.mark.promise
 def test_a_batch_that_unpacks_to_far_more_than_it_looks_is_set_aside_and_its_neighbours_are_written(spark, settings):
     sent(settings, *(task("a", f"{n}", n) for n in range(3)))
     _, _, key, value = task("a", "hidden", 3)
@@ -48,7 +50,7 @@ def test_a_batch_that_unpacks_to_far_more_than_it_looks_is_set_aside_and_its_nei
     assert service.results["tasks"].set_aside == 2
 
 
-@pytest.mark.parametrize("codec", [0, GZIP])
+@pytest.mark.parametrize("codec", [pytest.param(0, marks=pytest.mark.promise), GZIP])
 def test_a_batch_that_no_client_can_read_is_set_aside_and_its_neighbours_are_written(spark, settings, codec):
     sent(settings, *(task("a", f"{n}", n) for n in range(3)))
     plain = batch(0, (b"a", b"hidden", []), (b"a", b"hidden", []))

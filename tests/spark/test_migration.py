@@ -141,6 +141,7 @@ def test_a_dispatcher_of_today_reads_tables_of_a_later_ingest(spark, old):
         assert table is PROGRESS or readers.frame(table).collect().height > 0
 
 
+@pytest.mark.promise
 def test_an_ingest_that_is_older_than_the_tables_refuses_them_unchanged(spark, old):
     ingest = service(spark, old.parent)
     ingest.open_tables(TOPIC_IDS)

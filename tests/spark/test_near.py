@@ -153,6 +153,7 @@ def test_a_window_takes_its_end_and_leaves_its_start_also_among_deferred(ingest)
     assert ingest.tables.tasks_between([other % PARTITIONS], None, None, edge).count() == 0
 
 
+@pytest.mark.promise
 def test_every_reader_sees_deferred_tasks_with_what_came_after_them(ingest):
     first, second, near = key_of("a", "1", FAR), key_of("a", "2", FAR), key_of("a", "near")
     batch(ingest, 0, task("a", "1", 0, due=FAR), task("a", "2", 1, due=FAR), task("a", "near", 2))

@@ -27,6 +27,7 @@ def test_a_restored_older_checkpoint_loses_no_far_record(spark, settings, tmp_pa
     assert rows(service, TASKS, "ordering_id") == [("b",)]
 
 
+@pytest.mark.promise
 def test_restored_older_tables_stop_ingest_with_words_that_help(spark, settings, tmp_path):
     sent(settings, task("a", "1", 0))
     ingested(spark, settings)

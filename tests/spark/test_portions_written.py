@@ -61,6 +61,7 @@ def test_cancels_of_many_past_hours_are_written_step_by_step_also_where_bytes_ar
     assert bounded.tables.partition_marks()[partition_of("a", PARTITIONS)].tasks_offset == 4
 
 
+@pytest.mark.promise
 def test_a_record_that_our_code_fails_on_is_set_aside_and_its_neighbours_are_written(ingest, planted):
     batch = [task("a", "1", 0), task("a", "2", 1, payload=PLANTED), task("a", "3", 2), task(OTHER, "4", 0)]
     ingest.write_tasks(raw(ingest.spark, batch), 0)

@@ -1,5 +1,7 @@
 """Space: hours are closed exactly, small files put together, old hours dropped; no row is lost that somebody may need."""
 
+import pytest
+
 from scylla_spark.core.key import HOUR_US, partition_of
 from scylla_spark.core.output import outputs_place
 from scylla_spark.core.records.fact import Fence, encode_fence
@@ -75,6 +77,7 @@ def test_hours_that_are_young_or_not_folded_stay_open(ingest):
     assert ingest.tables.partition_marks()[PLACE].closed_hour * HOUR_US == ingest.progress.folded_until_us
 
 
+@pytest.mark.promise
 def test_purge_drops_old_closed_hours_and_never_an_open_one(ingest):
     ended, still, young = -20 * DAY, -19 * DAY, -13 * DAY
     enqueue(ingest, 0, ended, still, young)

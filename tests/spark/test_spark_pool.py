@@ -140,6 +140,7 @@ class TestSparkWorker:
         calls = [invocation("noop")._replace(start_by_us=now.boot_us + left) for left in (-1, 60_000_000)]
         assert [one.outcome for one in worker(calls, now)] == ["not_started", "succeeded"]
 
+    @pytest.mark.promise
     def test_limit_that_passed_on_the_way_from_another_machine_hands_back(self, worker):
         sent = StartLimit("elsewhere", now_us() - 10_000_000, 5_000_000)  # ten seconds ago, on a machine just booted
         calls = [invocation("noop")._replace(start_by_us=sent.boot_us + left) for left in (9_000_000, 70_000_000)]
@@ -157,6 +158,7 @@ class TestSparkWorker:
         assert (refused.result, refused.work) == ('"ArgumentError"', None)
         assert not (tmp_path / "another").exists(), "nothing is written where nobody would look for it"
 
+    @pytest.mark.promise
     def test_handlers_of_a_worker_see_no_setting_of_ours(self, worker, monkeypatch):
         monkeypatch.setenv("SCYLLASPARK_KAFKA__SASL_PASSWORD", "canary-3f9a")
         monkeypatch.setenv("AWS_REGION", "here")

@@ -32,7 +32,7 @@ from scylla_spark.io.kafka.command_sender import _with_extra
 from scylla_spark.transforms import records
 from tests.fuzz import strategies as our
 
-TOTAL = int(os.environ.get("FUZZ", "5000"))
+TOTAL = int(os.environ.get("FUZZ", "2000"))
 TOGETHER = 10  # inputs per example, so that they share the conversions
 RULES = Rules(1)
 MARK = Mark(fence=our.FENCE, resigned=False)
@@ -43,7 +43,7 @@ def inputs(share):
     return settings(
         max_examples=max(1, round(TOTAL * share / TOGETHER)),
         deadline=None,
-        derandomize=TOTAL <= 5000,
+        derandomize=TOTAL <= 2000,
         database=None,
         suppress_health_check=list(HealthCheck),
     )

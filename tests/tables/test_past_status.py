@@ -59,7 +59,7 @@ def history(path: str, seed: int, *, patient: bool) -> None:
 
 
 @pytest.mark.parametrize("patient", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 3))])
 @pytest.mark.slow
 def test_memory_tells_of_every_moment_what_the_tables_tell(tmp_path, seed, patient):
     make(tmp_path)

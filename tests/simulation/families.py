@@ -67,7 +67,7 @@ class Family:
 FAMILIES = {
     "engine": Family(
         PROFILES,
-        260,
+        195,
         broken_rules.RULES,
         {
             "acts_on_sends": 830, "answers_one": 6, "answers_outlive_tenures": 18, "bare_positions": 0,
@@ -81,7 +81,7 @@ FAMILIES = {
             "waits_for_a_record": 18,
         },
     ),
-    "redefined": Family(REDEFINED, 36),
+    "redefined": Family(REDEFINED, 24),
     "aimed": Family(
         AIMED_PROFILES, 60, broken_rules.AIMED_RULES, {"forgets_closed_hours": 9, "takes_what_is_ahead": 2}
     ),

@@ -5,7 +5,7 @@ import pytest
 from tests.simulation.plan_broken_rules import RULES
 from tests.simulation.plan_run import SHOWN_BY, SHOWN_BY_WHOLE, shown_by, story
 
-SHORT_STORIES = 48
+SHORT_STORIES = 36
 WHOLE_STORIES = 12
 PROMISED = range(1_000, 1_006)
 

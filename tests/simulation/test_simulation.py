@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.families import FAMILIES
+from tests.simulation.world import simulate
 
 BROKEN = [(family, switch) for family, worlds in FAMILIES.items() for switch in sorted(worlds.shown_by)]
 
@@ -20,6 +21,13 @@ def test_one_seed_of_each_kind_of_world_breaks_no_promise(family):
     worlds = FAMILIES[family]
     for seed in range(worlds.seeds, worlds.seeds + len(worlds.profiles)):
         worlds.play(seed)
+
+
+def test_leases_expire_and_are_given_back():
+    worlds = FAMILIES["leases"]
+    judges = [simulate(seed, worlds.profile(seed)).judge.leases for seed in range(len(worlds.profiles))]
+    assert sum(judge.expired for judge in judges) > 0
+    assert sum(judge.given_back for judge in judges) > 0
 
 
 @pytest.mark.parametrize(("family", "switch"), BROKEN)

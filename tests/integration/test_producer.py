@@ -54,8 +54,8 @@ def test_after_a_failed_send_the_next_one_arrives(broker, sender):
     assert put(sender, b"after").get(timeout=20).offset >= 1
 
 
-def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender, monkeypatch):
-    in_vain = []
+def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender, monkeypatch, caplog):
+    in_vain = []  # requests that were not answered in time; others find no connection, which is logged
     fail = _Transactions.transition_to_fatal_error
 
     def failed(self, error):
@@ -65,5 +65,9 @@ def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender, monkeypa
     monkeypatch.setattr(_Transactions, "transition_to_fatal_error", failed)
     put(sender, b"before").get(timeout=10)
     with failing_send(broker, sender):
-        eventually(lambda: in_vain, 30, "it asks for a new id as soon as that send has failed, and gets no answer")
+        eventually(
+            lambda: in_vain or "to send a transactional request to" in caplog.text,
+            30,
+            "it asks for a new id as soon as that send has failed, and gets no answer",
+        )
     assert put(sender, b"after").get(timeout=20).offset >= 1

@@ -152,6 +152,7 @@ def _expression(rng):
     return f"{minute} {hour} {day} {month} {weekday}"
 
 
+@pytest.mark.promise
 @pytest.mark.slow
 @pytest.mark.parametrize("tz", ZONES)
 def test_weeks_around_changes_of_clocks_agree_with_a_stepper_of_minutes(tz):

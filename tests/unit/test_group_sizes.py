@@ -250,6 +250,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unwritten_changes, "MAX_GROUP_BYTES", 40_000)
 
 
+@pytest.mark.promise
 def test_a_schedule_whose_launch_no_record_holds_is_paused_with_the_reason_and_stops_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -351,6 +351,7 @@ class Named:
     name: str
 
 
+@pytest.mark.promise
 @pytest.mark.slow
 def test_whatever_happens_to_leases_their_promises_hold():
     run_state_machine_as_test(

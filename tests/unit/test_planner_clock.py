@@ -152,6 +152,7 @@ def test_a_clock_that_was_wrong_and_is_right_again_fires_again_by_itself(broker,
     assert {fire["verdict"] for fire in broker.fires()} == {"launched"}
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_clock_that_is_an_hour_off_for_three_seconds_decides_nothing_of_that_hour(broker, begin, hours):
     put(broker, overlap="skip")

@@ -117,6 +117,7 @@ def test_a_durable_lane_waits_for_its_fact():
     assert world.pump(deliver=False) == []
 
 
+@pytest.mark.promise
 def test_a_replay_lane_waits_for_a_failed_task_and_starts_nothing_behind_it():
     world = harness(replay=True)
     fill(world, "a", 3)

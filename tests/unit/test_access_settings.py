@@ -75,6 +75,7 @@ def test_both_clients_get_the_same_protocol_and_mechanism(auth, tls):
     assert ("sasl_plain_password" in python) is (auth in ("plain", "scram"))
 
 
+@pytest.mark.slow
 def test_a_password_may_hold_any_letter():
     for letters in itertools.permutations('"\\;= ', 3):
         word = "".join(letters)

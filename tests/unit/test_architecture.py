@@ -231,6 +231,7 @@ def test_no_parts_import_each_other_in_a_circle():
     assert circles(graph) == []
 
 
+@pytest.mark.slow
 def test_imports_in_texts_name_what_is_there():
     """Scripts that tests start, pages and notebooks: nothing else sees a name in them that has moved."""
     found = []
@@ -249,6 +250,7 @@ def test_imports_in_texts_name_what_is_there():
     assert found == []
 
 
+@pytest.mark.slow
 def test_paths_that_pages_name_are_there():
     files = [
         str(path) for part in ("scylla_spark", "tests", "jobs", "examples") for path in (ROOT / part).rglob("*.py")
@@ -306,6 +308,7 @@ def test_an_import_against_the_direction_is_found(part, line):
     assert len(breaches("x.py", part, line)) == 1
 
 
+@pytest.mark.slow
 def test_core_knows_neither_spark_nor_kafka_nor_files_nor_the_time():
     banned = {
         "pyspark",
@@ -410,6 +413,7 @@ def test_jobs_are_small():
     assert [path.name for path in (ROOT / "jobs").glob("*.py") if len(path.read_text().splitlines()) > 40] == []
 
 
+@pytest.mark.slow
 def test_settings_of_the_whole_interpreter_belong_to_entries_of_processes():
     """Somebody's notebook that starts a deployment keeps its own garbage collector and thread switches."""
     entries = {

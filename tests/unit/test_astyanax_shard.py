@@ -26,6 +26,7 @@ def test_one_shard_within_holds_all():
     assert shard_by_time(Sharding(50, 30_000_000, 1), 1_500_000_031_000_007).mod == 0
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 1 << 62), st.text(st.characters(codec="utf-8")), st.builds(Sharding, *[st.integers(1, 5_000)] * 3)
 )

@@ -83,6 +83,7 @@ def test_the_last_lines_of_a_child_that_died_arrive(logs):
     assert (found[0], found[-1]) == ("0", "999")
 
 
+@pytest.mark.slow
 def test_beyond_the_bound_of_a_chunk_lines_are_left_out_and_counted(logs, monkeypatch):
     monkeypatch.setattr(chunk_lines, "MOST_BYTES", 1)
     lines = ChunkLines(TERMS)

@@ -221,6 +221,7 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
     assert run("task", "list")[0] == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "group", [[], ["task"], ["lane"], ["rejected"], ["table"], ["config"], ["task", "import"], ["up"], ["bench"]]
 )
@@ -442,6 +443,7 @@ def test_listing_tasks_loads_neither_pyspark_nor_pandas(data):
     assert {"pyspark", "py4j", "pandas", "pyarrow", "fastapi"} & modules == set()
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_that_only_commands_need():
     modules = loaded_by("from scylla_spark import cli\nassert cli.run(['--help']) == 0")
     assert {"pyspark", "polars", "deltalake", "kafka", "scylla_spark.client.scheduler", "rich.table"} & modules == set()
@@ -467,6 +469,7 @@ def test_a_command_of_a_fresh_process_has_the_exit_code_of_its_error(tmp_path):
     assert done.stderr.startswith("error: There are no tables")
 
 
+@pytest.mark.slow
 def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path, capsys):
     path = f"{tmp_path}/tables"
     make(path)

@@ -52,6 +52,7 @@ def ended(number, outcome=SUCCEEDED):
     return Outcome(number, outcome, 1, 2)
 
 
+@pytest.mark.slow
 def test_sessions_are_released_side_by_side_and_what_is_not_released_is_counted(server):
     releases, told = started(server)
     for number in range(8):
@@ -64,6 +65,7 @@ def test_sessions_are_released_side_by_side_and_what_is_not_released_is_counted(
     releases.stop(5)
 
 
+@pytest.mark.slow
 def test_outcomes_are_handed_on_as_they_came_and_what_was_told_together_stays_so(server):
     releases, told = started(server)
     releases.put([ended(0, FAILED), ended(7, NOT_STARTED), ended(1)])
@@ -79,6 +81,7 @@ def test_outcomes_are_handed_on_as_they_came_and_what_was_told_together_stays_so
     releases.stop(5)
 
 
+@pytest.mark.slow
 def test_a_stop_waits_for_what_is_released_in_time(server):
     releases, told = started(server)
     releases.put([ended(0)])
@@ -88,6 +91,7 @@ def test_a_stop_waits_for_what_is_released_in_time(server):
     assert told == [[0]]
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_silent_server_and_no_outcome_is_lost(server):
     releases, told = started(server, sessions=2)
     for number in range(6):
@@ -108,6 +112,7 @@ class Part:
         self.stopped.set()
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_stopped_while_it_begins_does_not_wait_for_that_and_what_begins_late_ends(monkeypatch):
     go, late = threading.Event(), (Part(), Part())
     monkeypatch.setattr(pool, "_BEGIN_S", 0.2)

@@ -415,6 +415,7 @@ def test_podman_is_told_no_secret_of_the_runner(monkeypatch):
     assert "s3" not in podman_of("sh").environment.values()
 
 
+@pytest.mark.slow
 def test_podman_that_does_not_answer_raises_nothing():
     assert Podman(("/bin/sleep",), {}).ask("100", within_s=0.1).code == -1
     assert Podman(("/no/such/program",), {}).ask("info").code == -1

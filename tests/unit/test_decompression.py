@@ -41,6 +41,7 @@ def test_what_was_packed_comes_back(name, data):
         unpacked(codec, packed, len(data) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKED)
 def test_a_bomb_is_refused_within_the_bound(name):
     codec, pack = PACKED[name]
@@ -63,6 +64,7 @@ def test_any_bytes_are_unpacked_or_refused(codec, data):
             assert len(unpacked(codec, packed, 10_000)) <= 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKED)
 @given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4), cut=st.integers(0, 40))
 @settings(max_examples=100)

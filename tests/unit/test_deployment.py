@@ -102,6 +102,7 @@ def test_what_starts_first_is_attached_and_stopped_last(roles, told, tmp_path):
     assert told == ["third stop", "second stop", "first stop"]
 
 
+@pytest.mark.slow
 def test_a_service_is_attached_once_those_before_it_are_ready(roles, told, tmp_path):
     slow = Recorded("slow", told, looks=3)
     names = roles(patient=(Recorded("patient", told), True), slow=(slow, True))
@@ -110,6 +111,7 @@ def test_a_service_is_attached_once_those_before_it_are_ready(roles, told, tmp_p
         assert told[-2:] == ["slow attach", "patient attach"]
 
 
+@pytest.mark.slow
 def test_a_service_waits_for_one_that_is_not_ready_no_longer_than_a_while(roles, told, tmp_path, monkeypatch):
     monkeypatch.setattr(deployment, "_PATIENCE_S", 0.05)
     names = roles(patient=(Recorded("patient", told), True), never=(Recorded("never", told, looks=10**9), True))

@@ -341,6 +341,7 @@ def test_an_order_to_a_worker_goes_there_and_comes_back_whether_it_is_known(desk
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monkeypatch):
     monkeypatch.setattr(Mailbox, "post", lambda self, message: None)
 
@@ -446,6 +447,7 @@ def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, 
     assert asyncio.run(play()) == ([(1, 0)] if slow else [])
 
 
+@pytest.mark.slow
 def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkeypatch):
     monkeypatch.setattr("scylla_spark.services.api.leases.desks._HAND_ON_S", 0.1)
 
@@ -461,6 +463,7 @@ def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkey
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_who_is_gone_is_not_waited_for(desk, tmp_path):
     async def play():
         first, second = [await DeskConnection.open(desk.address, secret_of(tmp_path)) for _ in range(2)]

@@ -32,6 +32,7 @@ async def becomes(desks, wanted):
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_a_partition_whose_owner_died_is_looked_for_until_it_has_another(impatient):
     desks = Looks({0: "a", 1: "b"}, {1: "b"}, {1: "b"}, {0: "c", 1: "b"})
     asyncio.run(becomes(desks, {0: "c", 1: "b"}))
@@ -41,6 +42,7 @@ def test_a_partition_that_moved_while_its_old_owner_lives_is_found(impatient):
     asyncio.run(becomes(Looks({0: "a", 1: "a"}, {0: "a", 1: "b"}), {0: "a", 1: "b"}))
 
 
+@pytest.mark.slow
 def test_while_nobody_can_be_asked_what_was_known_stays(impatient):
     desks = Looks({0: "a", 1: "a"}, {}, {0: "b", 1: "a"})
 

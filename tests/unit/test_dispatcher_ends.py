@@ -31,10 +31,12 @@ threads.stop()
 """
 
 
+@pytest.mark.slow
 def test_a_read_that_never_returns_keeps_no_process_from_ending():
     assert subprocess.run([sys.executable, "-c", READS_FOR_EVER], timeout=30).returncode == 0
 
 
+@pytest.mark.slow
 def test_whoever_asks_while_a_dispatcher_stops_or_later_is_told(tmp_path):
     dispatcher, last, told = Dispatcher(Settings(_env_file=None, data_dir=tmp_path), {}), threading.Event(), []
     goes_on = threading.Event()

@@ -127,6 +127,7 @@ def test_a_missing_file_of_the_password_fails_and_is_named(tmp_path):
     assert "kafka.password_file" in check.detail
 
 
+@pytest.mark.slow
 def test_kafka_is_no_check_of_the_machine(tmp_path):
     assert not [check for check in doctor.examine(tmp_path) if "Kafka" in check.name]
 

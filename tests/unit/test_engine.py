@@ -488,6 +488,7 @@ def test_a_slow_lane_is_read_in_small_pieces():
     assert set(depths) == {4}
 
 
+@pytest.mark.slow
 def test_no_piece_is_larger_than_a_bound():
     world, rows = cut_lane(1, 1200)
     assert max(run_through(world, rows, 1000)[1]) == 250
@@ -642,6 +643,7 @@ def test_what_is_said_while_the_start_is_on_its_way_is_recorded_behind_it():
     assert [fact.work for fact in world.facts] == [None, note]
 
 
+@pytest.mark.slow
 def test_timers_of_tasks_that_have_ended_are_let_go_of():
     world = Harness()
     for number in range(1_000):

@@ -259,6 +259,7 @@ def crowded(**fields):
     return world
 
 
+@pytest.mark.slow
 def test_what_waits_long_is_left_to_the_tables_where_memory_is_short():
     world = crowded()
     assert not world.engine.choked
@@ -267,6 +268,7 @@ def test_what_waits_long_is_left_to_the_tables_where_memory_is_short():
     assert names(world.pump()) == ["other"]
 
 
+@pytest.mark.slow
 def test_the_tables_are_looked_at_when_a_limit_is_over_for_whose_sake_tasks_were_left():
     world = crowded()
     assert not [item for item in world.other if isinstance(item, action.LookAgain)]

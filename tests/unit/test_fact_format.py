@@ -259,6 +259,7 @@ def test_a_result_that_no_executor_may_return_is_left_out_with_a_word():
     assert read.failure.kind == "result_too_large"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", WORST)
 def test_groups_are_split_by_encoded_bytes_in_order(letter):
     name = "\x01" if letter == "\ud800" else letter

@@ -25,6 +25,7 @@ def process(spec: str, code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_every_point_is_reached_at_one_place_of_the_source_and_no_other_is():
     calls = Counter(
         name
@@ -35,6 +36,7 @@ def test_every_point_is_reached_at_one_place_of_the_source_and_no_other_is():
     assert calls == dict.fromkeys(failpoint.POINTS, 1)
 
 
+@pytest.mark.slow
 def test_a_point_does_nothing_unless_asked():
     assert process("", f"reach({POINT!r}); print('on')").communicate()[0] == "on\n"
     assert process("ingest.tasks.judged:kill", f"reach({POINT!r}); print('on')").communicate()[0] == "on\n"

@@ -214,6 +214,7 @@ def test_a_rule_that_counts_is_counted_once_and_ends_where_it_should():
     assert lines_of(lambda: times.next_after(last - 1)) < 1_000
 
 
+@pytest.mark.slow
 def test_a_rule_whose_times_are_too_rare_ends_the_search_instead_of_the_planner():
     def judge():
         with pytest.raises(ArgumentError, match="names no time"):
@@ -276,6 +277,7 @@ def test_a_recurrence_by_the_hour_counts_real_hours_and_ends_at_a_local_time():
     assert listed(ended, 0, 9) == [us("2026-10-24T22:00") + hour * 3_600_000_000 for hour in range(5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
     [

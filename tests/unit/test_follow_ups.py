@@ -285,6 +285,7 @@ def test_event_that_no_planner_would_take_is_refused_in_the_handler(event, field
         HeardCall(ROW).notes.emit(event, fields)
 
 
+@pytest.mark.slow
 def test_attempt_asks_for_so_much_and_no_more():
     heard = HeardCall(ROW)
     for _ in range(MAX_FOLLOW_UPS):

@@ -74,6 +74,7 @@ def test_the_size_of_what_was_decided_is_counted_in_encoded_bytes() -> None:
     assert len(value) == empty + size - 1  # the last one has no comma
 
 
+@pytest.mark.slow
 def test_a_commit_to_many_partitions_is_written_in_records_that_grow_with_their_number() -> None:
     plan = PlannerHarness()
     plan.put("t", WATCHED)
@@ -89,6 +90,7 @@ def test_a_commit_to_many_partitions_is_written_in_records_that_grow_with_their_
     assert sum(found) < 600 * 2_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "payload"), [(20, 150_000), (24 * 31, 2_400)])
 def test_a_backfill_goes_on_where_it_was_when_the_planner_ended(runs: int, payload: int) -> None:
     plan = PlannerHarness()
@@ -131,6 +133,7 @@ def test_a_deadline_that_many_listen_to_is_told_in_several_records() -> None:
     assert len(plan.sent) == 40
 
 
+@pytest.mark.slow
 def test_a_late_start_that_many_listen_to_is_told_once_though_the_planner_ends_in_its_midst() -> None:
     plan = PlannerHarness()
     plan.put("s", HOURLY, lateAfter="1m")
@@ -153,6 +156,7 @@ def test_a_late_start_that_many_listen_to_is_told_once_though_the_planner_ends_i
     assert len(ends) == 1
 
 
+@pytest.mark.slow
 def test_launches_that_were_never_sent_are_launched_anew_in_several_records() -> None:
     plan = PlannerHarness()
     for number in range(30):

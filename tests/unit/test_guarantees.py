@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 DOCUMENT = TESTS.parent / "docs" / "guarantees.md"
 _NAMED = re.compile(r"`([\w/]+\.py)`::(\w+)")
@@ -39,6 +41,7 @@ def test_every_promise_names_a_test_of_make_test():
     assert [promise for promise, tests in promises().items() if not tests] == []
 
 
+@pytest.mark.slow
 def test_the_tests_that_promises_name_and_those_that_are_marked_are_the_same():
     named = {test for tests in promises().values() for test in tests}
     assert named - marked() == set(), "named in docs/guarantees.md, but not marked `promise`"

@@ -53,6 +53,7 @@ def test_whatever_serves_finds_modules_of_the_current_folder(project, monkeypatc
     assert sys.path[0] == str(project)
 
 
+@pytest.mark.slow
 def test_a_module_that_is_nowhere_is_an_error_of_the_settings_that_says_where_was_looked(project):
     with pytest.raises(ConfigError, match="no_such_module") as refused:
         ForkserverHandle(["no_such_module"], wants_output=False)

@@ -81,11 +81,13 @@ def test_jars_are_fetched_once_and_then_used_without_java(repository, monkeypatc
     assert repository.fetches() == 1
 
 
+@pytest.mark.slow
 def test_all_sets_are_fetched_by_default(repository):
     assert set(repository.ensure()) == set(jars.SETS)
     assert repository.fetches("broker") == 1
 
 
+@pytest.mark.slow
 def test_a_truncated_jar_in_the_cache_is_fetched_again(repository):
     jar = repository.ensure("spark")["spark"][0]
     jar.write_bytes(b"fir")
@@ -94,6 +96,7 @@ def test_a_truncated_jar_in_the_cache_is_fetched_again(repository):
     assert repository.fetches() == 2
 
 
+@pytest.mark.slow
 def test_a_missing_jar_in_the_cache_is_fetched_again(repository):
     jar = repository.ensure("spark")["spark"][1]
     jar.unlink()
@@ -101,12 +104,14 @@ def test_a_missing_jar_in_the_cache_is_fetched_again(repository):
     assert jar.read_bytes() == b"second"
 
 
+@pytest.mark.slow
 def test_a_wrong_download_is_tried_a_second_time(repository):
     repository.serve({"a-1.jar": "fi", "b-2.jar": "second"}, {"a-1.jar": "first", "b-2.jar": "second"})
     assert repository.ensure("spark")["spark"][0].read_bytes() == b"first"
     assert repository.fetches() == 2
 
 
+@pytest.mark.slow
 def test_a_download_that_stays_wrong_is_an_error_that_names_the_jar(repository):
     repository.serve({"a-1.jar": "evil", "b-2.jar": "second"})
     with pytest.raises(SetupError, match=r"a-1\.jar has SHA-256") as caught:
@@ -116,12 +121,14 @@ def test_a_download_that_stays_wrong_is_an_error_that_names_the_jar(repository):
     assert not jars.folder("spark", repository.cache, repository.conf).exists(), "a wrong set must not be installed"
 
 
+@pytest.mark.slow
 def test_a_jar_that_ivy_does_not_deliver_is_an_error(repository):
     repository.serve({"a-1.jar": "first"})
     with pytest.raises(SetupError, match=r"b-2\.jar is missing"):
         repository.ensure("spark")
 
 
+@pytest.mark.slow
 def test_nothing_but_the_jars_is_left_in_the_cache(repository):
     repository.ensure()
     root = jars.folder("spark", repository.cache, repository.conf).parent
@@ -135,6 +142,7 @@ def test_what_a_killed_fetch_left_is_removed(repository):
     assert not leftover.parent.exists()
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_fetch_only_once(repository):
     code = textwrap.dedent("""
         import sys

@@ -49,6 +49,7 @@ def test_keys_order_by_time_then_lane_then_uniqueness():
 PARTS = st.text(min_size=1, max_size=20) | st.text(alphabet=',"\\()ab \n', min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 9 * 10**15), PARTS, PARTS)
 def test_text_form_reads_back(time_us, ordering_id, uniqueness_key):
     key = TaskKey(time_us, ordering_id, uniqueness_key)

@@ -102,6 +102,7 @@ LEAVE: dict[str, Callable[[PlannerHarness], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", range(3))
 @pytest.mark.parametrize("between", [1, 2])
 def test_a_snapshot_knows_that_whatever_happens_while_it_is_made(before: int, between: int) -> None:
@@ -515,6 +516,7 @@ def test_a_schedule_that_is_gone_leaves_nothing_of_the_times_that_waited_for_a_p
     assert not [name for name, value in vars(timing).items() if isinstance(value, dict | set) and "a" in value]
 
 
+@pytest.mark.slow
 def test_a_restart_does_not_skip_times_that_wait_for_a_place() -> None:
     plan = PlannerHarness()
     night = [{"kind": "time_range", "begin": "04:00", "end": "06:00"}]

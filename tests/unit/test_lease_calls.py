@@ -203,6 +203,7 @@ def test_what_ends_with_being_handed_over_is_never_taken_from_two_for_one(desks)
     assert sum(bool(call.wants) for desk in desks.desks.values() for call in desk.heard) == 1
 
 
+@pytest.mark.slow
 def test_who_waits_for_what_is_handed_over_gets_it_when_it_comes(desks):
     token = new_token(1, RNG)
 

@@ -72,6 +72,7 @@ def test_a_call_that_says_nothing_costs_nothing(site):
     assert not site.ours.waiting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dead", [False, True], ids=["ended", "died"])
 @pytest.mark.parametrize("read_meanwhile", [False, True])
 def test_of_a_flood_the_first_and_the_last_lines_arrive_and_a_marker_counts_the_others(site, dead, read_meanwhile):
@@ -102,6 +103,7 @@ def test_lines_of_the_next_call_come_after_those_of_a_flood(site):
     assert (lines[-1].text, lines[-1].seq) == ("next", 1)
 
 
+@pytest.mark.slow
 def test_while_nobody_reads_new_lines_push_out_old_ones(site):
     for attempt in range(1, 2001):
         site.writer.begin(ROW._replace(attempt=attempt))
@@ -243,6 +245,7 @@ def test_output_of_bytes_and_of_wrong_types_is_treated_as_python_treats_it(site)
     assert texts(site.read()) == ["\ufffd\ufffd", "?"]
 
 
+@pytest.mark.slow
 def test_whatever_stands_in_the_memory_the_dispatcher_goes_on(site):
     seeded = random.Random(1)
     for _ in range(300):

@@ -36,6 +36,7 @@ def engine():
     return Engine()
 
 
+@pytest.mark.slow
 def test_all_who_look_at_the_same_within_a_moment_are_shown_what_one_has_seen(engine):
     looks = Looks(engine)
     with ThreadPoolExecutor(16) as threads:
@@ -65,6 +66,7 @@ def test_what_fails_is_shown_to_nobody_else(engine):
     assert looks.look(engine.seeing("status"), "status") == ("status", 0)
 
 
+@pytest.mark.slow
 def test_who_waits_for_others_gives_up_in_time(engine, monkeypatch):
     monkeypatch.setattr("scylla_spark.services.dispatch.looks._PATIENCE_US", 100_000)
     looks = Looks(engine)

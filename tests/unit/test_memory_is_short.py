@@ -193,6 +193,7 @@ def test_a_seed_fixed_by_the_environment_does_not_make_fingerprints_foreseeable(
     assert isinstance(keyed("\ud800"), int)
 
 
+@pytest.mark.slow
 def test_what_the_tail_has_to_decide_never_keeps_the_tail_from_reading(world):
     """Tables that are ahead of the tail tell of many tasks whose names are unique: they wait for the tail, which waits for room."""
     commands = [Command("enqueue", TaskKey(NOW, f"lane{n}", "u"), 1_000 + n, "h", unique=True) for n in range(500)]

@@ -128,6 +128,7 @@ def counts(told, label):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["queue", "handler", "tenant"])
 def test_names_from_data_cost_a_bounded_number_of_series_and_nothing_goes_uncounted(label):
     measures, many = DispatchMetrics(["tenant"]), 3 * MOST_VALUES
@@ -152,6 +153,7 @@ def test_combinations_of_names_are_bounded_too():
     assert sum(counts(told, "queue").values()) == MOST_VALUES * 12
 
 
+@pytest.mark.slow
 def test_a_long_name_is_cut_and_a_known_name_keeps_its_own_series():
     measures = DispatchMetrics()
     for number in range(2 * MOST_VALUES):

@@ -317,6 +317,7 @@ def test_a_planner_that_begins_anew_goes_on_with_windows_and_tells_nothing_twice
     assert told(plan)[2:] == [("failed", "resolved", 3)]
 
 
+@pytest.mark.slow
 def test_an_input_that_was_written_in_part_is_counted_once(plan: PlannerHarness) -> None:
     put(plan, digest="0s")
     facts = [failed(plan, f"k{number}", message="x" * 2_000) for number in range(200)]
@@ -335,6 +336,7 @@ def test_an_input_that_was_written_in_part_is_counted_once(plan: PlannerHarness)
     assert len(keys) == 200
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_however_many_errors_there_are(plan: PlannerHarness) -> None:
     put(plan)
     words = [f"{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{chr(97 + n // 676)}" for n in range(1_000)]
@@ -349,6 +351,7 @@ def test_memory_is_bounded_however_many_errors_there_are(plan: PlannerHarness) -
     assert plan.notices()[-1]["error"]["message"] == "quite another"
 
 
+@pytest.mark.slow
 def test_one_occurrence_fits_into_a_record_of_the_log_whatever_its_texts_and_rules(plan: PlannerHarness) -> None:
     for number in range(MOST_RULES):
         put(plan, name=f"r{number:03}", description="\x01" * 1_024)
@@ -462,6 +465,7 @@ def test_without_rules_nothing_of_other_tasks_is_wanted() -> None:
     assert planner.wants_facts
 
 
+@pytest.mark.slow
 def test_work_whose_incidents_were_let_go_of_is_not_remembered(plan: PlannerHarness) -> None:
     put(plan, digest="1s")
     for number in range(MOST_INCIDENTS + 100):

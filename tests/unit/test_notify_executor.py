@@ -125,6 +125,7 @@ def test_an_answer_says_whether_it_is_tried_again(status: int, kind: str, final:
     assert (done.failure.kind, done.final, done.result) == (kind, final, None)
 
 
+@pytest.mark.slow
 def test_redirects_are_not_followed() -> None:
     with receiving(204) as elsewhere, receiving((302, {"Location": elsewhere.url})) as receiver:
         done = deliver(MESSAGE, notify(receiver.url))

@@ -30,12 +30,14 @@ def test_conditions_on_files_hold_for_the_hours_that_may_hold_open_tasks(mark, h
     assert found.holds(hour) == (hour >= mark.closed_hour or hour in mark.open_hours)
 
 
+@pytest.mark.slow
 @given(st.lists(marks, min_size=1, max_size=3), hours)
 def test_of_several_partitions_no_hour_is_left_out(several, hour):
     if any(OpenHours.of(mark).holds(hour) for mark in several):
         assert OpenHours.of(*several).holds(hour)
 
 
+@pytest.mark.slow
 @given(marks, st.lists(hours), hours)
 def test_an_hour_that_was_closed_is_open_again_when_a_task_comes(mark, touched, hour):
     before, after = OpenHours.of(mark), OpenHours.of(mark).touched(touched)

@@ -70,6 +70,7 @@ def test_a_planner_refuses_before_it_asks_for_the_right_to_plan(settings, tmp_pa
     assert planner.asked == []
 
 
+@pytest.mark.slow
 def test_a_planner_waits_for_tables_and_looks_then(settings, tmp_path, planner):
     planner.start()
     planner._stop.wait(0.1)

@@ -93,6 +93,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join), st.booleans())
 def test_any_value_is_a_template_or_is_refused_with_words(text, nested):
     with contextlib.suppress(ArgumentError):

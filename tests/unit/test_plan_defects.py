@@ -342,6 +342,7 @@ def test_a_command_that_brings_the_state_in_doubt_is_refused_as_a_defect(monkeyp
     assert not plan.doubts.inputs, "the log is past it"
 
 
+@pytest.mark.slow
 def test_a_command_that_was_half_done_says_that_what_was_done_stands(monkeypatch) -> None:
     plan = PlannerHarness()
     names = [f"s{number:03}" for number in range(900)]

@@ -192,6 +192,7 @@ def test_who_asks_later_is_answered_while_others_still_wait(kafka, planner):
     assert (answer.done, took < 0.9) == ({"name": kafka.asked[1]}, True)
 
 
+@pytest.mark.slow
 def test_who_waits_when_the_connections_are_closed_hears_of_it(kafka, planner):
     kafka.answers = lambda name: False
     (said, took), _ = at_once(lambda: pause(planner, 20.0), lambda: [time.sleep(0.3), planner.close()])

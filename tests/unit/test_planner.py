@@ -643,6 +643,7 @@ def test_a_snapshot_gives_the_same_state_whatever_stands_between_its_parts() -> 
     assert_same(plan.planner.state, state)
 
 
+@pytest.mark.slow
 def test_one_event_for_many_schedules_is_told_to_each_once_though_the_planner_ends_in_its_midst() -> None:
     plan = PlannerHarness()
     definition = {"handler": "work", "trigger": ORDERS, "payload": {"text": "x" * 5_000}}
@@ -683,6 +684,7 @@ def put_many(plan: PlannerHarness, trigger: dict[str, Any], count: int = 300) ->
     return names
 
 
+@pytest.mark.slow
 def test_one_event_is_told_to_each_once_though_other_records_come_first_after_the_planner_ended_in_its_midst() -> None:
     plan = PlannerHarness()
     names, offset = put_many(plan, ORDERS), plan.planner.state.commands
@@ -759,6 +761,7 @@ def test_who_waits_for_a_schedule_and_for_its_handler_is_told_of_one_end_once() 
     assert {"by": "up"} in [one.get("taskData") for one in plan.sent]
 
 
+@pytest.mark.slow
 def test_the_end_of_a_task_is_told_to_each_once_though_the_planner_ends_in_its_midst() -> None:
     plan = PlannerHarness()
     names = put_many(plan, {"kind": "after", "work": "load"})
@@ -790,6 +793,7 @@ def test_what_is_asked_of_many_is_done_to_all_though_the_planner_ends_in_its_mid
     assert len(plan.planner.state.entries) == (600 if kind == "pause" else 0)
 
 
+@pytest.mark.slow
 def test_commands_that_came_together_and_times_that_were_missed_together_are_written_in_records_that_fit() -> None:
     plan = PlannerHarness()
     heavy = {"handler": "work", "payload": {"text": '"' * 60_000}, "overlap": "allow_all"}
@@ -967,6 +971,7 @@ def test_a_command_for_many_schedules_is_written_in_parts_and_gone_on_with_after
     assert plan.answers["all"][0] == "pending"
 
 
+@pytest.mark.slow
 def test_a_set_that_defines_one_name_twice_is_refused_whole_by_the_planner_itself() -> None:
     plan = PlannerHarness()
     one = {"name": "a", "handler": "work", "trigger": EVERY_MINUTE}
@@ -1069,6 +1074,7 @@ def test_a_task_by_hand_that_is_named_like_a_run_of_a_schedule_fires_who_waits_f
     assert [one["handler"] for one in plan.sent] == ["other", "work"]
 
 
+@pytest.mark.slow
 def test_ends_that_are_through_are_not_told_again_when_a_later_one_of_their_record_was_not() -> None:
     plan = PlannerHarness()
     names = put_many(plan, {"kind": "after", "work": "load"})

@@ -219,6 +219,7 @@ class Watched:
         assert self.plan.engine.gate("mail").running == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_limits_hold_while_they_change_and_no_task_is_forgotten(seed):
     watched = Watched(seed)

@@ -83,6 +83,7 @@ def test_holidays_without_their_package_are_a_clear_error(run, monkeypatch):
     assert "scylla-spark[calendars]" in err
 
 
+@pytest.mark.slow
 def test_a_country_that_nobody_knows_is_an_error(run):
     pytest.importorskip("holidays")
     code, _, err = run("calendar", "fill", "x", "--country", "xx", "2027")
@@ -90,6 +91,7 @@ def test_a_country_that_nobody_knows_is_an_error(run):
     assert "No holidays are known" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "name"), [(None, "Tag der Deutschen Einheit"), ("en_US", "German Unity Day")])
 def test_names_of_holidays_do_not_depend_on_who_asks(monkeypatch, language, name):
     pytest.importorskip("holidays")

@@ -121,6 +121,7 @@ def test_a_count_ends_a_rule_of_each_second_at_the_right_one():
     assert found.times.last_us == 1_798_761_600_000_000 + 999 * 1_000_000
 
 
+@pytest.mark.slow
 def test_counts_of_all_times_of_a_trigger_have_a_bound_but_what_is_stored_is_read():
     counted = {"kind": "cron", "expression": ["0 1 * * *"] * 3, "startAt": "2027-01-01T00:00:00Z", "count": 700}
     for trigger in (counted, {"kind": "any", "of": [NIGHTLY, counted]}):
@@ -198,6 +199,7 @@ def test_what_is_wrong_is_named(wrong, named):
     assert named in str(error.value)
 
 
+@pytest.mark.slow
 def test_trees_that_are_too_large_are_refused():
     deep = NIGHTLY
     for _ in range(500):

@@ -80,6 +80,7 @@ def test_the_history_is_the_same_however_far_the_tables_are(tmp_path, groups):
     assert all(one == told[0] for one in told)
 
 
+@pytest.mark.slow
 def test_without_the_log_it_is_what_the_tables_say(tmp_path, groups):
     past = history(tmp_path, groups, groups[-1][0], reachable=False)
     assert not past.complete

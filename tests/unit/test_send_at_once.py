@@ -54,6 +54,7 @@ def test_what_is_sent_to_a_topic_that_nobody_knows_fails_at_once_and_says_why(pr
     assert waits == [0]
 
 
+@pytest.mark.slow
 def test_a_follow_up_that_cannot_go_fails_its_attempt_and_holds_nobody_up(producer, waits):
     told, topics = [], Settings(_env_file=None).topics
     sender = FollowUpSender(topics, lambda: Rules(1), lambda *what: told.append(what))

@@ -31,6 +31,7 @@ def test_a_schedule_that_watches_a_table_of_the_deployment_is_told_so_and_begins
     assert "one of the deployment's own" in found.why
 
 
+@pytest.mark.slow
 def test_a_panic_over_one_table_is_its_own_trouble(tmp_path, monkeypatch):
     watcher = TableWatcher(Settings(_env_file=None, data_dir=tmp_path, plan={"poll": "50ms"}))
     trigger = read_trigger({"kind": "table", "table": str(tmp_path / "t")})

@@ -106,6 +106,7 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60) | st.lists(WORDS, max_size=12).map("".join))
 def test_any_text_is_a_filter_or_an_error_with_a_place(text):
     wrong = None
@@ -116,6 +117,7 @@ def test_any_text_is_a_filter_or_an_error_with_a_place(text):
     assert wrong is None or 1 <= wrong <= len(text) + 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5))
 def test_any_value_can_be_quoted(values):
     quoted = ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)

@@ -29,6 +29,7 @@ def commit(version, *days, rows=1, table_id=""):
 DAYS = st.lists(st.sampled_from(["a", "b", "c", None]), max_size=3, unique=True)
 
 
+@pytest.mark.slow
 @UNHURRIED
 @given(st.lists(DAYS, min_size=1, max_size=12), st.data())
 def test_what_is_left_after_versions_were_handed_over_is_what_reading_again_would_find(days, data):

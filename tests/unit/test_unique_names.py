@@ -361,6 +361,7 @@ def test_a_name_is_known_to_have_been_passed_at_its_newest_offset():
 # -- memory, and formats ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_names_that_were_not_kept_are_remembered_within_a_bound():
     held = NamesHeld()
     for number in range(100_001):

@@ -257,6 +257,7 @@ def test_jobs_of_a_log_of_before_that_have_their_versions_already_keep_them() ->
 # -- events, partitions and times --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
 def test_events_that_come_while_a_job_waits_are_collected_by_it(overlap) -> None:
     plan = PlannerHarness()

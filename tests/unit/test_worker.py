@@ -354,6 +354,7 @@ def runner_of(server, *places):
     return runner
 
 
+@pytest.mark.slow
 def test_what_is_handed_over_once_takes_a_slot_until_its_work_has_returned():
     with SyncScript(tasks=3, once=True) as server:
         places = SlowPlace(), SlowPlace()
@@ -384,6 +385,7 @@ def test_what_came_just_before_a_stop_and_cannot_be_given_back_is_begun():
     assert place.done == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_loop_over_leases_holds_what_is_handed_over_once_until_it_is_reported():
     with SyncScript(tasks=3, once=True) as server:
         leases = Worker(server.url, "q", name="w").leases(1, idle="10s")
@@ -510,6 +512,7 @@ def test_a_success_that_is_no_json_is_an_answer_of_somebody_else():
 # -- the conversation ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_call_comes_again_until_it_is_answered():
     with SyncScript(tasks=2, broken=3) as server:
         leases = Worker(server.url, "q", name="w").leases(1)
@@ -586,6 +589,7 @@ def test_typed_and_async_handlers_run_in_a_worker_as_they_do_in_a_dispatcher(des
     assert "field 'n'" in refused["error"]["description"]
 
 
+@pytest.mark.slow
 def test_a_result_does_not_wait_for_the_call_that_waits_for_work():
     with SyncScript(tasks=1) as server:
         leases = Worker(server.url, "q", name="w").leases(2, idle="10s")
@@ -625,6 +629,7 @@ def test_a_report_that_nobody_will_answer_raises_instead_of_waiting_for_ever():
     assert lease.recorded(5) is False
 
 
+@pytest.mark.slow
 def test_a_worker_that_runs_stops_when_told_to():
     done = threading.Event()
     with SyncScript(tasks=3) as server:
@@ -690,6 +695,7 @@ def test_a_worker_that_is_to_drain_ends_when_what_runs_has_ended_however_long_th
     assert ([one["outcome"] for one in server.results], server.left) == (["succeeded"], True)
 
 
+@pytest.mark.slow
 def test_a_worker_that_drains_and_is_told_to_stop_by_its_machine_has_the_grace_then():
     with SyncScript(tasks=5) as server:
         thread, _, worker = ordered(server, "drain", grace="100ms")
@@ -762,6 +768,7 @@ def worked(place, tasks):
     return server.results, ended
 
 
+@pytest.mark.slow
 def test_a_lease_that_a_slot_cannot_run_is_reported_and_the_slot_goes_on():
     results, ended = worked(Workplace(0, 1, 3, 4), tasks=6)
     assert [one["outcome"] for one in results] == ["failed", "failed", "succeeded", "failed", "failed", "succeeded"]
@@ -785,6 +792,7 @@ def test_a_worker_whose_slot_cannot_be_made_ready_ends_and_says_why():
     assert "too many open files" in ended[0]
 
 
+@pytest.mark.slow
 def test_a_line_that_breaks_in_an_unforeseen_way_is_a_call_that_nobody_answered(monkeypatch):
     answer = Connection.request
     breaks = iter([True])
@@ -830,6 +838,7 @@ def test_a_call_that_overtook_another_can_be_overtaken_itself():
         assert not thread.is_alive(), "it did not wait until the second came back"
 
 
+@pytest.mark.slow
 def test_importing_a_worker_needs_no_package():
     code = "import sys; sys.path.insert(0, sys.argv[1]); import scylla_spark; scylla_spark.Worker; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT)], capture_output=True, text=True, check=True)  # fmt: skip
@@ -845,6 +854,7 @@ def test_a_server_that_is_not_there_is_tried_again_until_the_worker_stops():
         Connection(site("http://127.0.0.1:9")).request("GET", "/", None, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["drain", "stop"])
 def test_the_command_line_tells_a_worker_what_to_do(what):
     with Script([(200, {"worker": "w@7", "order": what})]) as server:
@@ -853,6 +863,7 @@ def test_the_command_line_tells_a_worker_what_to_do(what):
         assert [(one.method, one.path) for one in server.requests] == [("POST", f"/v1/workers/w%407:{what}")]
 
 
+@pytest.mark.slow
 def test_the_command_line_says_that_there_is_no_such_worker():
     problem = {"type": "/problems/not-found", "title": "t", "detail": "No worker 'w' has called."}
     with Script([(404, problem)]) as server:
@@ -864,6 +875,7 @@ def test_the_command_line_says_that_there_is_no_such_worker():
 RUN = ["worker", "run", "--url", "http://127.0.0.1:9", "--queue", "gpu", "--handlers"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "said"),
     [(None, "No module named 'my_chores'"), ("1 / 0", "division by zero"), ("exit(3)", "SystemExit")],

@@ -14,7 +14,7 @@ from tests.support.shared_broker import settings_on
 
 SMALL_QUERIES = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
 """The tests run thousands of different queries on a few rows each: neither Spark nor Java spends time on code that runs once."""
 

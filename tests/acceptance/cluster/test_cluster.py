@@ -23,7 +23,6 @@ LANES = 40
 SPARK = (
     "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
     " --conf spark.sql.shuffle.partitions=2 --conf spark.databricks.delta.snapshotPartitions=1"
-    " --conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"
 )
 
 
@@ -33,7 +32,7 @@ class Cluster(Place):
     def __init__(self, folder: Path, broker: str) -> None:
         super().__init__(folder)
         self.settings = settings_on(broker, self.data, partitions=8)
-        self.environment["SCYLLASPARK_SUBMIT_ARGS"] = SPARK
+        self.environment |= {"SCYLLASPARK_SUBMIT_ARGS": SPARK, "JDK_JAVA_OPTIONS": self.java}
         self._words = [*as_words(self.settings), "--set", "metrics.port=0"]
         self.ingest = self.submit("ingest")
         self.metrics = self.ingest.ready()["metrics"]

@@ -8,13 +8,13 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import deltalake  # noqa: F401 - imported before the fork, since every second command would import it after
-import kafka  # noqa: F401
-import polars  # noqa: F401
+from scylla_spark.cli import commands, main
 
-import scylla_spark.cli.app
-import scylla_spark.client.scheduler  # noqa: F401
-from scylla_spark.cli import main
+# Commands import what they need when they need it; here it is there before the fork.
+for module in ("deltalake", "polars", "scylla_spark.client.scheduler", "scylla_spark.io.delta.table_reader"):
+    importlib.import_module(module)
+for found in pkgutil.iter_modules(commands.__path__):
+    importlib.import_module(f"{commands.__name__}.{found.name}")
 
 
 def run_command(

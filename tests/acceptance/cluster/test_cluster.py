@@ -102,7 +102,7 @@ def test_handlers_have_sessions_of_the_application_that_was_submitted(cluster, p
 def test_dispatchers_share_the_partitions_and_the_survivor_takes_over_the_lanes_of_one_that_is_killed(
     cluster, producer
 ):
-    second = cluster.serve("dispatch", "plain", "--handlers", HANDLERS)
+    second = cluster.serve("dispatch", "plain", "--handlers", HANDLERS, "--set", "dispatch.scan=reader")
     victim = second.ready()["pid"]
     shares = eventually(lambda: _shares(cluster, producer), PATIENCE, "both own partitions")
     assert shares.keys() == {victim, cluster.driver}

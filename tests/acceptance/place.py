@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import polars as pl
 from deltalake import DeltaTable
@@ -70,8 +70,10 @@ class Called(NamedTuple):
 class Process:
     """A process of ours that says on stdout, as JSON, when it is ready; it does not outlive the tests."""
 
+    started: ClassVar[list[Process]] = []
+
     def __init__(self, name: str, command: list[str], folder: Path, environment: dict[str, str]) -> None:
-        self.name = name
+        self.name, self.folder = name, folder
         self.stdout, self.stderr = folder / f"{name}.out", folder / f"{name}.err"
         bound = die_with_parent.command(command)
         with self.stdout.open("wb") as out, self.stderr.open("ab") as err:
@@ -79,6 +81,7 @@ class Process:
                 bound, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
             )  # fmt: skip
         self.pid = self._popen.pid
+        self.started.append(self)
 
     def ready(self, within: float = PATIENCE) -> Mapping[str, Any]:
         """Waits for the line that says ready."""
@@ -189,6 +192,9 @@ class Place:
         for line in self.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(line.split()[0]), signal.SIGKILL)
+        for process in Process.started:
+            if process.folder == self.folder:
+                process.ended(10)
 
     def close_clients(self) -> None:
         """Closes the clients that `client` has made."""

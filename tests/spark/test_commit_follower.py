@@ -101,6 +101,7 @@ def test_what_counts_is_what_the_history_says(sql, spark, tmp_path):
     assert WatchedTable(str(path)).start(OnTable("t")) == cursor
     assert WatchedTable(str(path)).poll(cursor) == []
     assert list(path.glob("_delta_log/*.checkpoint.*-*")), "a checkpoint of version 2 was written"
+    assert any('"deletionVector":{' in file.read_text() for file in path.glob("_delta_log/*.json"))
 
 
 def test_a_streams_appends_count_each_once(sql, spark, tmp_path):

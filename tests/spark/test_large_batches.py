@@ -34,7 +34,6 @@ def test_a_bulk_of_large_records_in_one_partition_is_written_in_portions(spark, 
     assert max(portions) <= PORTION // 110_000 < LARGE // 2
 
 
-@pytest.mark.promise
 def test_a_batch_that_unpacks_to_far_more_than_it_looks_is_set_aside_and_its_neighbours_are_written(spark, settings):
     sent(settings, *(task("a", f"{n}", n) for n in range(3)))
     _, _, key, value = task("a", "hidden", 3)

@@ -96,7 +96,6 @@ def test_readers_of_today_read_tables_of_version_1(old):
     assert "schema_version" not in readers.stored()
 
 
-@pytest.mark.promise
 def test_ingest_takes_tables_of_version_1_over_and_writes_on(spark, old):
     before = seen(TableReader(str(old)))
     ingest = service(spark, old.parent)

@@ -98,7 +98,6 @@ def test_handlers_have_sessions_of_the_application_that_was_submitted(cluster, p
     assert {row["result"] for row in cluster.completed(keys).values()} == {"[[45]]"}
 
 
-@pytest.mark.promise
 def test_dispatchers_share_the_partitions_and_the_survivor_takes_over_the_lanes_of_one_that_is_killed(
     cluster, producer
 ):

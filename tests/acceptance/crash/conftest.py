@@ -40,10 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[index] = item
 
 
-def _turn(item: pytest.Item) -> tuple[int, bool]:
+def _turn(item: pytest.Item) -> tuple[int, int]:
     crossing = _crossing(item)
-    return (len(EVENTS), False) if crossing is None else (EVENTS.index(crossing[0]), crossing[1])
+    return (len(EVENTS), 0) if crossing is None else (EVENTS.index(crossing[0]), crossing[1])
 
 
-def _crossing(item: pytest.Item) -> tuple[str, bool, Callable[..., Any]] | None:
+def _crossing(item: pytest.Item) -> tuple[str, int, Callable[..., Any]] | None:
     return getattr(getattr(item, "function", None), "crosses", None)

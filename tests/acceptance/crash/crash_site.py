@@ -152,13 +152,13 @@ class CrashSite(Place):
 
 
 def across(
-    event: str, *, last: bool = False
+    event: str, *, turn: int = 0
 ) -> Callable[[Callable[[CrashSite], Generator[None, None, None]]], Callable[[CrashSite], None]]:
     """Makes a test of a generator that yields while the deployment is killed or stopped.
 
     Args:
         event: one of `EVENTS`.
-        last: the event follows at once, without the first halves of other tests between.
+        turn: the first halves of tests with a higher turn come later, nearer to the event.
     """
 
     def made(story: Callable[[CrashSite], Generator[None, None, None]]) -> Callable[[CrashSite], None]:
@@ -166,7 +166,7 @@ def across(
             crash_site.finish(story)
 
         test.__name__, test.__doc__ = story.__name__, story.__doc__
-        test.crosses = event, last, story  # type: ignore[attr-defined]
+        test.crosses = event, turn, story  # type: ignore[attr-defined]
         return test
 
     return made

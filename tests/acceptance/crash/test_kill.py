@@ -95,7 +95,7 @@ def test_handlers_with_sessions_of_spark_connect_optimize_and_compute_before_the
 
 
 @pytest.mark.promise
-@across("killed", last=True)
+@across("killed", turn=2)
 def test_killed_under_load_it_loses_nothing_and_repeats_nothing_that_had_completed(site):
     acknowledged = site.folder / "acknowledged.jsonl"
     command = [sys.executable, "-m", "tests.acceptance.crash.load", str(site.data), str(acknowledged)]
@@ -124,7 +124,7 @@ def test_killed_under_load_it_loses_nothing_and_repeats_nothing_that_had_complet
 
 
 @pytest.mark.promise
-@across("killed", last=True)
+@across("killed", turn=3)
 def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(site):
     client = site.client()
     at = (now() + site.start_us // 2) // SECOND * SECOND + 8 * SECOND  # later than the kill comes on this machine, now

@@ -12,33 +12,43 @@ from tests.support.waiting import eventually
 
 
 @pytest.mark.promise
+@across("killed", turn=1)
+def test_after_a_kill_overdue_tasks_run_once_and_retries_go_on_where_they_were(site):
+    yield from _overdue_and_retried(site, "killed")
+
+
 @across("stopped")
 def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(site):
-    foreign, client = Foreign.of(site.data), site.client()
-    done = [TaskKey(now() + n, f"stop-done-{n}", "u") for n in range(10)]
-    acknowledged = [foreign.put(key) for key in done]
-    site.completed(done)
     refused = site.call("table", "purge")
     assert (refused.returncode, refused.stdout) == (4, "")
     assert "Another ingest writes" in refused.stderr
+    site.while_down(lambda: _refuses_another_partition_count(site))
+    yield from _overdue_and_retried(site, "stopped")
+
+
+def _overdue_and_retried(site, name):
+    """Prepares tasks that have ended, wait for a retry or will be overdue; checks them when the deployment is back."""
+    foreign, client = Foreign.of(site.data), site.client()
+    done = [TaskKey(now() + n, f"{name}-done-{n}", "u") for n in range(10)]
+    acknowledged = [foreign.put(key) for key in done]
+    site.completed(done)
     wait_s = 2 * site.start_us / SECOND  # the stored time is that far off, or half
     retry = Retry(max_retries=5, base=wait_s, cap=wait_s)
-    failing = client.enqueue("work", {"failures": 1}, ordering_id="stop-backoff", retry=retry)
+    failing = client.enqueue("work", {"failures": 1}, ordering_id=f"{name}-backoff", retry=retry)
     eventually(lambda: failing.status().state == "retry_wait", PATIENCE)
     stored = failing.attempts()[0].next_at
-    due = now() + 2 * site.start_us  # later than the stop comes on this machine, now
+    due = now() + 2 * site.start_us  # later than the event comes on this machine, now
     site.not_before = due + SECOND
-    overdue = [TaskKey(due + n, f"stop-overdue-{n % 4}", f"{n:02}") for n in range(40)]
+    overdue = [TaskKey(due + n, f"{name}-overdue-{n % 4}", f"{n:02}") for n in range(40)]
     acknowledged += [foreign.put(key) for key in overdue[:20]]
     site.ingested(acknowledged)
-    for key in overdue[20:]:  # of these only the log may know when the deployment stops
+    for key in overdue[20:]:  # of these only the log may know when the deployment goes down
         foreign.put(key).get(timeout=PATIENCE)
     foreign.close()
-    site.while_down(lambda: _refuses_another_partition_count(site))
     yield
     ended = site.completed([*done, *overdue, failing.key])
-    runs = site.history("stop-")
-    assert site.down_at < due, "too slow: some were due before the stop"
+    runs = site.history(f"{name}-")
+    assert site.down_at < due, "too slow: some were due before"
     assert {row["outcome"] for row in ended.values()} == {"succeeded"}
     assert sorted(run.key for run in runs if run.key != failing.key) == sorted(done + overdue), "each ran once"
     assert all(run.start > site.down_at for run in runs if run.key in overdue), "nothing ran before its time"

@@ -11,16 +11,19 @@ import signal
 import socket
 import sys
 from collections import Counter, defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from scylla_spark import Scheduler
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.testing import judge
 from tests.acceptance.http_api import Wire, api_process
-from tests.acceptance.place import PATIENCE, ROOT, Place, Process, now
+from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, Place, Process, now
 from tests.faults.site import PARTITIONS, OutcomesLog
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.cutting_proxy import CuttingProxy
@@ -78,13 +81,13 @@ class Field(Place):
         self.number = 0
         self.running = {}
 
-    def role(self, name, role):
+    def role(self, name, role, *more):
         """Starts a dispatcher or the API."""
         self.number += 1
         words = [word for text in (*OPTIONS, f"api.port={self.port}") for word in ("--set", text)]
         process = Process(
             f"{self.number:02}-{name}",
-            [*self.command(*as_words(self.settings), *words), "run", role, "-o", "json"],
+            [*self.command(*as_words(self.settings), *words), "run", role, *more, "-o", "json"],
             self.folder,
             self.environment,
         )
@@ -139,6 +142,44 @@ def field(broker, tmp_path, free_port):
 
 
 @pytest.mark.promise
+def test_lanes_of_a_killed_dispatcher_move_to_the_other_and_go_on_in_order(field):
+    victim = field.role("victim", "dispatch", "--handlers", HANDLERS)
+    victim.ready()
+    field.role("survivor", "dispatch", "--handlers", HANDLERS).ready()
+    lanes = [f"move-{n}" for n in range(24)]
+    scheduler = Scheduler.connect(field.settings)
+    with scheduler:
+        first = [scheduler.enqueue("work", ordering_id=lane, uniqueness_key="0") for lane in lanes]
+        for handle in first:
+            handle.result(timeout=PATIENCE)
+        served = {_parent(run.pool) for run in field.history("move-")}
+        assert len(served) == 2, "both own partitions"
+        tasks = [
+            {"handler": "work", "payload": {"ms": 20}, "ordering_id": lane, "uniqueness_key": f"{n:02}"}
+            for n in range(1, 20)
+            for lane in lanes
+        ]
+        assert scheduler.enqueue_many(tasks).sent == len(tasks)
+        eventually(lambda: len(field.history("move-")) > 2 * len(lanes), PATIENCE, "some have run")
+        mine = {run.key.ordering_id for run in field.history("move-") if _parent(run.pool) == victim.pid}
+        field.kill(victim)
+        eventually(lambda: field.ended() == len(tasks) + len(lanes), PATIENCE, "all have ended", field.ended)
+    runs = field.history("move-")
+    assert {fact.outcome for fact in field.log.completions.values()} == {"succeeded"}
+    assert judge.overlapping(runs) == judge.disordered(runs) == judge.early(runs) == []
+    moved = [run for run in runs if run.key.ordering_id in mine and run.start > field.deaths[-1]]
+    assert moved, "too slow: nothing was left to move"
+
+
+def _parent(pid):
+    """The process that has started a pool of children; 0 if the pool is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+@pytest.mark.promise
 def test_whatever_dies_freezes_or_is_cut_off_no_lease_is_lost_doubled_or_acted_on_when_it_is_stale(field):
     for name in ("dispatch-one", "dispatch-two"):
         field.role(name, "dispatch")
@@ -178,9 +219,9 @@ def test_whatever_dies_freezes_or_is_cut_off_no_lease_is_lost_doubled_or_acted_o
 def verdict(field):
     """What the log says is judged by the rules of the simulation, and what workers wrote down by the log."""
     facts = [recorded.fact for recorded in field.log.recorded]
-    judge = LeaseJudge(AssertionError)
+    leases = LeaseJudge(AssertionError)
     for fact in facts:
-        judge.note(fact)  # of a lane one lease is in force, and what is not leased does not end
+        leases.note(fact)  # of a lane one lease is in force, and what is not leased does not end
     assert len(field.log.completions) == TASKS, "none is lost"
     assert set(Counter(fact.key for fact in facts if fact.terminal).values()) == {1}, "none ends twice"
     assert {fact.outcome for fact in field.log.completions.values()} == {"succeeded"}
@@ -190,19 +231,19 @@ def verdict(field):
     for line in field.lines():
         granted = SimpleNamespace(key=line["key"], attempt=line["attempt"], token=line["token"])
         if line["what"] == "begun":
-            judge.begun(SimpleNamespace(name=line["worker"]), granted)
+            leases.begun(SimpleNamespace(name=line["worker"]), granted)
         elif line["what"] == "told":
             told[line["status"]] += 1
             if line["status"] == "ok":
-                judge.reported(granted, line["outcome"])
+                leases.reported(granted, line["outcome"])
     alone(field.lines())
     ends = Counter(
         (fact.outcome, fact.failure.kind if fact.failure else "") for fact in facts if fact.outcome != STARTED
     )
-    print("told:", dict(told), "ends:", dict(ends), "leases begun:", judge.begun_leases)
-    assert judge.begun_leases > TASKS / 2
+    print("told:", dict(told), "ends:", dict(ends), "leases begun:", leases.begun_leases)
+    assert leases.begun_leases > TASKS / 2
     assert told["ok"] > TASKS / 20
-    assert judge.expired > 0, "those of the killed and the frozen worker"
+    assert leases.expired > 0, "those of the killed and the frozen worker"
 
 
 def in_order(facts):

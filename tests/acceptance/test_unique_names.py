@@ -14,18 +14,18 @@ from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually
 
-NAMES = 200
+NAMES = 60
 SENDER = """
 import json, sys, time
 from datetime import datetime, timezone
 from scylla_spark import Scheduler
 from scylla_spark.config.settings import Settings
 
-data, begin, order = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+data, order = sys.argv[1], int(sys.argv[2])
 with Scheduler.connect(Settings(data_dir=data)) as scheduler:
     scheduler.connection.sender
     print("ready", flush=True)
-    sys.stdin.readline()
+    begin = float(sys.stdin.readline())
     names = [f"race-{number}" for number in range(%d)][::order]
     at = datetime.fromtimestamp(begin + order / 10, timezone.utc)
     tasks = [{"handler": "work", "payload": {"ms": 0}, "uniqueness_key": name, "at": at, "unique": "open"} for name in names]
@@ -34,19 +34,19 @@ with Scheduler.connect(Settings(data_dir=data)) as scheduler:
 """
 
 
-def sender(place, begin, order):
-    script = [sys.executable, "-c", SENDER % NAMES, str(place.data), str(begin), str(order)]
+def sender(place, order):
+    script = [sys.executable, "-c", SENDER % NAMES, str(place.data), str(order)]
     return subprocess.Popen(script, env=place.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.promise
 def test_of_two_processes_that_send_the_same_names_at_once_one_task_of_each_name_runs(deployment, scheduler):
-    begin = int(time.time()) + 30
-    senders = [sender(deployment, begin, order) for order in (1, -1)]
+    senders = [sender(deployment, order) for order in (1, -1)]
     for one in senders:
         assert one.stdout.readline() == "ready\n"
+    begin = int(time.time()) + 5
     for one in senders:
-        one.stdin.write("go\n")
+        one.stdin.write(f"{begin}\n")
         one.stdin.flush()
     told = [json.loads(one.communicate(timeout=PATIENCE)[0]) for one in senders]
     assert [one["sent"] for one in told] == [NAMES, NAMES]

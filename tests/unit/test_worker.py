@@ -229,7 +229,9 @@ def test_signs_that_are_refused_for_ever_end_no_conversation():
         first = next(leases)
         for number in range(3):
             first.checkpoint({"bad": number})
-            eventually(lambda number=number: server.refused_before > number, 10, "it is refused, and the worker goes on")
+            eventually(
+                lambda number=number: server.refused_before > number, 10, "it is refused, and the worker goes on"
+            )
         with next(leases):
             pass
         first.fail("E1")

@@ -52,6 +52,10 @@ class Sender:
         self._foreign.close()
         self._client.close()
 
+    def warm_up(self) -> None:
+        """Sends a frame without rows: the first frame of a session takes several times as long as the next."""
+        self._enqueue_frame([])
+
     def first(self) -> None:
         """Every task, once or twice, and the bad records."""
         self._enqueue_frame(self._plan.first)
@@ -118,10 +122,10 @@ class Sender:
 
         columns: dict[str, Any] = {
             "scheduled_time": pa.array([row.key.time_us for row in rows], pa.timestamp("us", "UTC")),
-            "ordering_id": [row.key.ordering_id for row in rows],
-            "uniqueness_key": [row.key.uniqueness_key for row in rows],
-            "handler": [row.handler for row in rows],
-            "queue": [row.queue for row in rows],
-            "payload": [json.dumps(row.payload) for row in rows],
+            "ordering_id": pa.array([row.key.ordering_id for row in rows], pa.string()),
+            "uniqueness_key": pa.array([row.key.uniqueness_key for row in rows], pa.string()),
+            "handler": pa.array([row.handler for row in rows], pa.string()),
+            "queue": pa.array([row.queue for row in rows], pa.string()),
+            "payload": pa.array([json.dumps(row.payload) for row in rows], pa.string()),
         }
         return self._spark.createDataFrame(pa.table(columns))

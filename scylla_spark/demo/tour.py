@@ -35,7 +35,7 @@ from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 10
 MOST_LEAD_S: Final = 120
-_LEAD_PER_START: Final = 3.0  # a machine that starts slowly enqueues slowly, the first time above all
+_LEAD_PER_FRAME: Final = 4.0  # two frames with rows, two other clients, and changes follow
 _SCHEDULES_AFTER_S: Final = 6  # about so long after the first task is due the schedules begin to fire
 _COMMITS_AT_S: Final = 13  # between what is sent while a task runs and what is sent when tasks are done
 _POLL_S: Final = 0.25
@@ -80,7 +80,6 @@ class _Tour:
         self.findings: list[Finding] = []
         self._folder = folder
         self._display = display
-        self._begun_us = begun_us
         self._deadline_us = begun_us + int(limit_s * 1e6)
         self._readers: TableReader
         self._sender: Sender
@@ -96,7 +95,7 @@ class _Tour:
                 self._readers = TableReader(deployment.settings.tables_path)
                 if not deployment.await_ready(timeout_s=self._remaining_s()):
                     raise WaitTimeoutError("The deployment was not ready in time.", hint="Is the machine very busy?")
-                lead_us = self._lead_us()
+                lead_us = self._lead_us(deployment)
                 self._schedule(deployment, lead_us)
                 self.plan = planned_tasks.make(now_us() // 1000 * 1000 + lead_us, receiver.address)
                 self._watch(deployment)
@@ -107,10 +106,15 @@ class _Tour:
                 self._display.at("stopping")
             return collect_evidence.history(self.plan, self._intended, self._sender, receiver, self._readers)
 
-    def _lead_us(self) -> int:
+    def _lead_us(self, deployment: Deployment) -> int:
         """Returns how long before its first task is due the enqueueing begins: longer on a slow or busy machine."""
-        started_s = (boot_us() - self._begun_us) / 1e6 * max(1.0, show.load_per_core())
-        return int(min(max(started_s * _LEAD_PER_START, LEAST_LEAD_S), MOST_LEAD_S)) * 1_000_000
+        self._display.at("enqueueing an empty frame, to see how fast this machine is")
+        assert deployment.spark is not None
+        begun = boot_us()
+        with Sender(deployment.settings, deployment.spark, self.plan) as sender:
+            sender.warm_up()
+        lead_s = (boot_us() - begun) / 1e6 * _LEAD_PER_FRAME
+        return int(min(max(lead_s, LEAST_LEAD_S), MOST_LEAD_S)) * 1_000_000
 
     def _schedule(self, deployment: Deployment, lead_us: int) -> None:
         self._display.at("putting three schedules")

@@ -24,7 +24,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess
         "TMPDIR": str(temporary),
         "SCYLLASPARK_KAFKA__BOOTSTRAP_SERVERS": "nowhere.invalid:9092",
     }
-    ran = subprocess.run(COMMAND, cwd=home, env=environment, capture_output=True, text=True, timeout=540, check=False)
+    ran = subprocess.run(COMMAND, cwd=home, env=environment, capture_output=True, text=True, timeout=700, check=False)
     ran.folder = home  # type: ignore[attr-defined]
     return ran
 

@@ -30,14 +30,16 @@ def _overdue_and_retried(site, name):
     """Prepares tasks that have ended, wait for a retry or will be overdue; checks them when the deployment is back."""
     foreign, client = Foreign.of(site.data), site.client()
     done = [TaskKey(now() + n, f"{name}-done-{n}", "u") for n in range(10)]
+    begun = now()
     acknowledged = [foreign.put(key) for key in done]
     site.completed(done)
+    table_us = now() - begun  # how long a task takes into the tables on this machine, now
     wait_s = 2 * site.start_us / SECOND  # the stored time is that far off, or half
     retry = Retry(max_retries=5, base=wait_s, cap=wait_s)
     failing = client.enqueue("work", {"failures": 1}, ordering_id=f"{name}-backoff", retry=retry)
     eventually(lambda: failing.status().state == "retry_wait", PATIENCE)
     stored = failing.attempts()[0].next_at
-    due = now() + 2 * site.start_us  # later than the event comes on this machine, now
+    due = now() + 2 * (site.start_us + table_us)  # later than the event comes
     site.not_before = due + SECOND
     overdue = [TaskKey(due + n, f"{name}-overdue-{n % 4}", f"{n:02}") for n in range(40)]
     acknowledged += [foreign.put(key) for key in overdue[:20]]

@@ -34,7 +34,8 @@ def _overdue_and_retried(site, name):
     acknowledged = [foreign.put(key) for key in done]
     site.completed(done)
     table_us = now() - begun  # how long a task takes into the tables on this machine, now
-    wait_s = 2 * site.start_us / SECOND  # the stored time is that far off, or half
+    # The stored time is that far off, or half of it: in any case after the event, since a kill may repeat what ran just before it.
+    wait_s = 5 * (site.start_us + table_us) / SECOND
     retry = Retry(max_retries=5, base=wait_s, cap=wait_s)
     failing = client.enqueue("work", {"failures": 1}, ordering_id=f"{name}-backoff", retry=retry)
     eventually(lambda: failing.status().state == "retry_wait", PATIENCE)

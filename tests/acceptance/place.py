@@ -196,6 +196,13 @@ class Place:
             if process.folder == self.folder:
                 process.ended(10)
 
+    def driver_of(self, pool: int) -> int:
+        """The driver that a pool of children belongs to; 0 if it is gone."""
+        try:
+            return int(Path(f"/proc/{pool}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return 0
+
     def close_clients(self) -> None:
         """Closes the clients that `client` has made."""
         while self._clients:

@@ -53,13 +53,6 @@ class Cluster(Place):
         command = [*self.command(*self._words), "run", role, *words, "-o", "json"]
         return Process(f"{role}-{name}", command, self.folder, self.environment)
 
-    def driver_of(self, pool: int) -> int:
-        """The driver that a pool of children belongs to; 0 if it is gone."""
-        try:
-            return int(Path(f"/proc/{pool}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            return 0
-
     def seconds(self) -> list[int]:
         """The planned seconds of all runs of "tick", as their keys name them; by start."""
         found = [run for run in self.history() if run.key.uniqueness_key.startswith("tick/") and run.end != NEVER]

@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 from collections import Counter, defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -152,7 +151,7 @@ def test_lanes_of_a_killed_dispatcher_move_to_the_other_and_go_on_in_order(field
         first = [scheduler.enqueue("work", ordering_id=lane, uniqueness_key="0") for lane in lanes]
         for handle in first:
             handle.result(timeout=PATIENCE)
-        served = {_parent(run.pool) for run in field.history("move-")}
+        served = {field.driver_of(run.pool) for run in field.history("move-")}
         assert len(served) == 2, "both own partitions"
         tasks = [
             {"handler": "work", "payload": {"ms": 20}, "ordering_id": lane, "uniqueness_key": f"{n:02}"}
@@ -161,7 +160,7 @@ def test_lanes_of_a_killed_dispatcher_move_to_the_other_and_go_on_in_order(field
         ]
         assert scheduler.enqueue_many(tasks).sent == len(tasks)
         eventually(lambda: len(field.history("move-")) > 2 * len(lanes), PATIENCE, "some have run")
-        mine = {run.key.ordering_id for run in field.history("move-") if _parent(run.pool) == victim.pid}
+        mine = {run.key.ordering_id for run in field.history("move-") if field.driver_of(run.pool) == victim.pid}
         field.kill(victim)
         eventually(lambda: field.ended() == len(tasks) + len(lanes), PATIENCE, "all have ended", field.ended)
     runs = field.history("move-")
@@ -169,14 +168,6 @@ def test_lanes_of_a_killed_dispatcher_move_to_the_other_and_go_on_in_order(field
     assert judge.overlapping(runs) == judge.disordered(runs) == judge.early(runs) == []
     moved = [run for run in runs if run.key.ordering_id in mine and run.start > field.deaths[-1]]
     assert moved, "too slow: nothing was left to move"
-
-
-def _parent(pid):
-    """The process that has started a pool of children; 0 if the pool is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 @pytest.mark.promise

@@ -163,7 +163,7 @@ def _end_jvm() -> None:
 
 def _prepare(settings: Settings) -> None:
     from scylla_spark.io.delta.new_tables import ensure_tables
-    from scylla_spark.io.kafka.topics import ensure_topics
+    from scylla_spark.io.kafka.topic_setup import ensure_topics
 
     ensure_tables(settings, ensure_topics(settings), now=now_us())
 

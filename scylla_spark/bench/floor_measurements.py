@@ -20,7 +20,8 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import SUCCEEDED, Invocation, Outcome
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.io.kafka.topics import admin, consumer, plan_topics, producer, spark_options
+from scylla_spark.io.kafka.topic_setup import plan_topics
+from scylla_spark.io.kafka.topics import admin, consumer, producer, spark_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -200,7 +200,8 @@ class Dispatch(Section):
         description="shortest wait between two attempts of a task, whatever its policy or handler says",
     )
     stall: Duration = Field(
-        duration("2s"), description="release stops while the oldest unrecorded outcome is older than this"
+        duration("10s"),
+        description="release stops while the oldest unrecorded outcome is older than this; Kafka needs 9 s to notice a dead broker",
     )
 
 

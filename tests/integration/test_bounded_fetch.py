@@ -9,7 +9,8 @@ from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard
 from scylla_spark.io.kafka.bounded_fetch import MOST_TAKEN
 from scylla_spark.io.kafka.decompression import GZIP, LZ4, MOST_UNPACKED, SNAPPY, ZSTD
 from scylla_spark.io.kafka.stream_offsets import Range
-from scylla_spark.io.kafka.topics import consumer, end_offsets, ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import consumer, end_offsets
 from tests.spark.raw_batches import HEAD, PACK, batch, sealed, send_batch
 from tests.support.shared_broker import settings_on
 

@@ -17,7 +17,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, UnreachableError
 from scylla_spark.io.host import broker_files
 from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka import topics
+from scylla_spark.io.kafka import topic_setup, topics
 from tests.integration.test_broker import make_topic, read, send
 
 
@@ -78,7 +78,7 @@ def answered(root: Path) -> dict[str, bool]:
 def test_a_client_of_the_same_folder_finds_broker_and_secret_by_itself(place):
     folder, _ = place
     located = topics.located(settings_of(folder))
-    assert set(topics.ensure_topics(located)) == {"tasks", "outcomes"}
+    assert set(topic_setup.ensure_topics(located)) == {"tasks", "outcomes"}
     producer = topics.producer(located)
     try:
         assert producer.send("tasks", b"x", partition=0).get(timeout=30).offset == 0
@@ -90,11 +90,11 @@ def test_a_client_of_the_same_folder_finds_broker_and_secret_by_itself(place):
 def test_who_says_nothing_or_the_wrong_word_does_not_come_in(place):
     folder, broker = place
     with pytest.raises(UnreachableError):
-        topics.ensure_topics(settings_of(folder, bootstrap_servers=broker.bootstrap))
+        topic_setup.ensure_topics(settings_of(folder, bootstrap_servers=broker.bootstrap))
     wrong = {"bootstrap_servers": broker.bootstrap, "username": broker_files.CLIENT_USER, "password": "wrong"}
     for auth in ("scram", "plain"):
         with pytest.raises(SchedulerError, match="password") as caught:
-            topics.ensure_topics(settings_of(folder, auth=auth, **wrong))
+            topic_setup.ensure_topics(settings_of(folder, auth=auth, **wrong))
         assert "wrong" not in str(caught.value)
 
 

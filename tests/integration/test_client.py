@@ -16,7 +16,8 @@ from scylla_spark.core.task import Failure
 from scylla_spark.errors import ConflictError, NotFoundError, TaskFailed, UnreachableError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka import records_reader as following
-from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import end_offsets, with_broker
 from scylla_spark.schemas import COMPLETIONS, PROGRESS
 from tests.support.delta_tables import PARTITIONS, append, fact, make
 from tests.support.shared_broker import settings_on

@@ -14,7 +14,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host import die_with_parent
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.schemas import TASKS
 from tests.support import sample_handlers
 from tests.support.delta_tables import append, task

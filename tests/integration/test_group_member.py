@@ -12,7 +12,8 @@ from kafka.net.selector import KernelEvent
 from kafka.structs import MemberState
 
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
-from scylla_spark.io.kafka.topics import consumer, ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import consumer
 from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 

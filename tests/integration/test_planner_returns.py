@@ -10,7 +10,8 @@ from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import plan_state
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
-from scylla_spark.io.kafka.topics import consumer, ensure_topics, producer
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import consumer, producer
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan.service import PlanService
 from tests.support import delta_tables

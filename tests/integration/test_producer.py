@@ -10,7 +10,8 @@ from kafka.errors import KafkaError
 from scylla_spark import Settings
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.client_patches import _Transactions
-from scylla_spark.io.kafka.topics import ensure_topics, producer, with_broker
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import producer, with_broker
 from tests.support.waiting import eventually
 
 REQUEST_MS, DELIVERY_MS = 1_000, 2_500

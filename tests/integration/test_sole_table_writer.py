@@ -10,7 +10,7 @@ import pytest
 
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from tests.support.shared_broker import settings_on
 
 HOLDER = """

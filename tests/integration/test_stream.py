@@ -15,7 +15,8 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.topics import admin, ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import admin
 from scylla_spark.schemas import PROGRESS
 from scylla_spark.services.api.follow.records_tail import LogTail
 from scylla_spark.services.api.follow.stream import _Reader

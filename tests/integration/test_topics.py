@@ -6,7 +6,8 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.kafka.topics import admin, ensure_topics, newest_append_us, partition_count, producer
+from scylla_spark.io.kafka.topic_setup import ensure_topics, partition_count
+from scylla_spark.io.kafka.topics import admin, newest_append_us, producer
 from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 

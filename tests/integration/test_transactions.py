@@ -11,7 +11,8 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import iso, now_us
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.kafka.decompression import ZSTD
-from scylla_spark.io.kafka.topics import consumer, end_offsets, ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import consumer, end_offsets
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 from tests.spark.raw_batches import batch, send_batch

@@ -12,7 +12,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.errors import TaskFailed
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host import die_with_parent
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from tests.isolation import attacks
 from tests.support.shared_broker import as_words, settings_on
 

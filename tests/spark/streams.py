@@ -6,7 +6,8 @@ import shutil
 
 from kafka import KafkaProducer
 
-from scylla_spark.io.kafka.topics import end_offsets, ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import end_offsets
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.support.waiting import eventually
 

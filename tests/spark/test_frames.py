@@ -11,7 +11,8 @@ from scylla_spark.client.tasks import frames
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.records.command import Command, validate
 from scylla_spark.errors import ArgumentError, UnreachableError
-from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import end_offsets, with_broker
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
 from tests.support.shared_broker import settings_on
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from scylla_spark import doctor
 from scylla_spark.errors import ConfigError, UnreachableError
-from scylla_spark.io.kafka import access, probe, rights, topics
+from scylla_spark.io.kafka import access, probe, rights, topic_setup, topics
 from tests.support import kafka_site
 from tests.support.waiting import eventually
 
@@ -35,7 +35,7 @@ def site(tmp_path_factory):
 
 def python_round_trip(settings) -> bytes:
     """Sends a record with kafka-python and reads it, as a member of the dispatchers' group."""
-    topics.ensure_topics(settings)
+    topic_setup.ensure_topics(settings)
     told, producer = uuid.uuid4().bytes, topics.producer(settings)
     try:
         placed = producer.send(settings.topics.tasks, told, partition=0).get(timeout=30)
@@ -174,7 +174,7 @@ def test_tokens_are_kept_until_they_are_near_their_end(site):
 def test_the_documented_rights_are_enough_and_less_is_named(site, spark):
     name, word = "restricted", "restricted-word"
     settings = site.settings("scram", username=name, password=word)
-    topics.ensure_topics(site.settings("scram"))
+    topic_setup.ensure_topics(site.settings("scram"))
     with site.admin() as admin:
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_512, word)])
         eventually(lambda: probe.first_fault(settings) is None, 30)
@@ -193,7 +193,7 @@ def test_the_documented_rights_are_enough_and_less_is_named(site, spark):
 
 def _needed(settings, name):
     """The table in docs/security.md, as rights."""
-    for topic in topics.plan_topics(settings):
+    for topic in topic_setup.plan_topics(settings):
         for right in rights.NEEDED["topic"]:
             yield _allowed(name, ResourceType.TOPIC, topic, ACLOperation[right])
     for group in rights.group_ids(settings):

@@ -6,7 +6,7 @@ from kafka import KafkaProducer
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogLine, LogRecord, encode
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.schemas import ATTEMPT_LOGS
 from scylla_spark.services.ingest import log_batches
 from scylla_spark.services.ingest.log_batches import LogBatches

@@ -301,7 +301,7 @@ def test_release_stops_while_facts_are_not_recorded(world):
     world.enqueue(lane="a")
     world.finish(*world.pump())
     world.pump(deliver=False)
-    world.now += 3 * SECOND
+    world.now += 11 * SECOND
     world.enqueue(lane="b", due=3)
     assert world.pump(deliver=False) == []
 

@@ -1,6 +1,7 @@
 """What a session is told that we make: our options, those of the settings, and what tables in a store need."""
 
 import os
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -92,3 +93,43 @@ def test_a_folder_is_known_by_path_and_by_uri():
     assert str(Settings.load(tables={"path": "file:///lake/t"}).tables_folder) == "/lake/t"
     assert str(Settings.load(tables={"path": "/lake/t"}).tables_folder) == "/lake/t"
     assert Settings.load(tables={"path": "s3://lake/t"}).tables_folder is None
+
+
+@dataclass
+class Application:
+    """A Spark application with so many cores, whose own configuration sets some options; it is its own session and context."""
+
+    defaultParallelism: int
+    configured: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def sparkContext(self):
+        return self
+
+    @property
+    def conf(self):
+        return self
+
+    def getConf(self):
+        return self
+
+    def contains(self, name):
+        return name in self.configured
+
+    def set(self, name, value):
+        self.changed[name] = value
+
+
+@pytest.mark.parametrize(("cores", "shuffle", "snapshot"), [(1, 2, 2), (6, 6, 6), (64, 64, 8), (1000, 200, 8)])
+def test_a_batch_makes_as_many_tasks_as_the_cluster_has_cores(cores, shuffle, snapshot):
+    application, stream = Application(cores), Application(cores)
+    session.fit_to_cluster(application, stream)
+    wanted = {"spark.sql.shuffle.partitions": shuffle, "spark.databricks.delta.snapshotPartitions": snapshot}
+    assert application.changed == stream.changed == wanted
+
+
+def test_the_number_of_tasks_that_the_user_has_configured_stays():
+    application = Application(6, configured={"spark.sql.shuffle.partitions": "400"})
+    session.fit_to_cluster(application)
+    assert application.changed == {"spark.databricks.delta.snapshotPartitions": 6}

@@ -36,7 +36,8 @@ def init(
     ctx: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made")] = False
 ) -> None:
     """Make topics and tables, or check those that are there."""
-    from scylla_spark.io.kafka.topics import ensure_topics, located, plan_topics
+    from scylla_spark.io.kafka.topic_setup import ensure_topics, plan_topics
+    from scylla_spark.io.kafka.topics import located
     from scylla_spark.schemas import TABLES
 
     cli = context(ctx)

@@ -64,7 +64,7 @@ class Limits:
 
     max_in_flight: int = 1_000
     lane_depth: int = 200
-    stall_us: int = 2_000_000
+    stall_us: int = 10_000_000
     drain_us: int = 10_000_000
     partitions: int = 1
     max_unrecorded: int = 20_000

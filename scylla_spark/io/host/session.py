@@ -57,6 +57,9 @@ _LOCAL = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+# Spark's and Delta's own numbers, 200 and 50, are for large queries on large clusters: a batch of 500 records would make thousands of
+# tasks. The most that helps: a shuffle as many tasks as there are cores, the log of a table a few.
+_MOST_TASKS = {"spark.sql.shuffle.partitions": 200, "spark.databricks.delta.snapshotPartitions": 8}
 _LISTS = {"spark.jars": ",", "spark.driver.extraJavaOptions": " "}
 
 
@@ -92,6 +95,23 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
     if settings.master.startswith("local"):
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def fit_to_cluster(*sessions: SparkSession) -> None:
+    """Sets how many tasks a shuffle and a read of a table's log make: one per core that the application has now.
+
+    What the configuration of the application sets (`spark-submit --conf`, its properties file, `spark.options`) stays as it is.
+
+    Args:
+        sessions: of one application.
+    """
+    context = sessions[0].sparkContext
+    cores = max(2, context.defaultParallelism)
+    chosen = context.getConf()
+    for name, most in _MOST_TASKS.items():
+        if not chosen.contains(name):
+            for session in sessions:
+                session.conf.set(name, min(cores, most))
 
 
 def _make_context(chosen: Mapping[str, str]) -> None:

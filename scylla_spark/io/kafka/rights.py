@@ -9,7 +9,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import AuthorizationError, KafkaError, for_code
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.io.kafka.topics import admin, plan_topics
+from scylla_spark.io.kafka.topic_setup import plan_topics
+from scylla_spark.io.kafka.topics import admin
 
 # Reading the settings of a topic is for `init` and ingest, which refuse topics under which tasks would be lost.
 NEEDED: Final = {"topic": ("DESCRIBE", "READ", "WRITE", "DESCRIBE_CONFIGS"), "group": ("READ",)}

@@ -1,21 +1,28 @@
-"""Kafka: client settings, the topics, and where the brokers are."""
+"""Kafka: where the brokers are, clients with our settings, and offsets."""
 
 from __future__ import annotations
 
 import json
 import selectors
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import KafkaError, TopicAlreadyExistsError, UnsupportedVersionError
+from kafka.admin import KafkaAdminClient
+from kafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
 from kafka.protocol.consumer.offsets import IsolationLevel, OffsetSpec
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.errors import UnreachableError
 from scylla_spark.io.host import broker_files, private_files
 from scylla_spark.io.kafka import access as kafka_access
 from scylla_spark.io.kafka import probe
@@ -24,9 +31,10 @@ from scylla_spark.io.kafka.client_patches import recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 _RUNNING_FILE = "up.json"
-_END, _FIRST = -1, -2  # what Kafka calls these offsets
+END, _FIRST = -1, -2  # what Kafka calls these offsets
+_KNOWN_WITHIN_S, _KNOWN_POLL_S = 10.0, 0.1
 
-log = structlog.get_logger("kafka")
+T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
@@ -185,7 +193,7 @@ def end_offsets(settings: Settings, topic: str, partitions: list[int]) -> dict[i
         topic: its name.
         partitions: numbers of those asked for.
     """
-    (ends,) = _offsets(settings, topic, partitions, _END)
+    (ends,) = _offsets(settings, topic, partitions, END)
     return ends
 
 
@@ -202,7 +210,8 @@ def newest_append_us(settings: Settings) -> int:
     places = [TopicPartition(topics.tasks, number) for number in range(settings.partitions)]
     places += [TopicPartition(topics.outcomes, number) for number in range(settings.partitions + 1)]
     try:
-        found = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP))
+        wanted = dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP)
+        found = once_known(lambda: client.list_partition_offsets(wanted), "the newest records of the topics")
     except UnsupportedVersionError:
         return 0
     finally:
@@ -218,7 +227,7 @@ def offset_ranges(settings: Settings, topic: str, partitions: list[int]) -> dict
         topic: its name.
         partitions: numbers of those asked for.
     """
-    firsts, ends = _offsets(settings, topic, partitions, _FIRST, _END)
+    firsts, ends = _offsets(settings, topic, partitions, _FIRST, END)
     return {number: (firsts[number], ends[number]) for number in partitions}
 
 
@@ -227,7 +236,12 @@ def _offsets(settings: Settings, topic: str, partitions: list[int], *which: int)
     client = admin(settings)  # a consumer would first wait a tenth of a second for the topic's metadata
     try:
         answers = [
-            client.list_partition_offsets({TopicPartition(topic, n): wanted for n in partitions}, isolation)
+            once_known(
+                partial(
+                    client.list_partition_offsets, {TopicPartition(topic, n): wanted for n in partitions}, isolation
+                ),
+                f"the offsets of topic {topic!r}",
+            )
             for wanted in which
         ]
     finally:
@@ -235,114 +249,29 @@ def _offsets(settings: Settings, topic: str, partitions: list[int], *which: int)
     return [{place.partition: found.offset for place, found in answer.items()} for answer in answers]
 
 
-def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:
-    """The topics as `init` makes them: name → partitions, replication and topic settings."""
-    configs = {
-        "cleanup.policy": "delete",
-        "message.timestamp.type": "LogAppendTime",
-        "unclean.leader.election.enable": "false",
-        "retention.ms": str(duration_ms(settings.topics.retention)),
-        "max.message.bytes": str(MAX_MESSAGE_BYTES),
-        "min.insync.replicas": "2" if settings.topics.replication >= 3 else "1",
-    }
-    topics = settings.topics
-    partitions = {
-        topics.tasks: settings.partitions,
-        topics.outcomes: settings.partitions + 1,
-        topics.schedules: 1,
-    }
-    if settings.logs.enabled:
-        partitions[topics.logs] = settings.partitions
-    return {
-        name: {"num_partitions": count, "replication_factor": settings.topics.replication, "configs": configs}
-        for name, count in partitions.items()
-    }
+def once_known(read: Callable[[], T], what: str) -> T:
+    """Reads metadata of topics, and repeats that while the broker that answers does not know a topic yet.
 
+    In a cluster each broker learns of a new topic by itself, and each request may go to another broker.
 
-def ensure_topics(settings: Settings) -> dict[str, str]:
-    """Makes missing topics and checks those that are there.
-
-    Returns:
-        Name → id of the topics that the tables are filled from.
+    Args:
+        read: raises a retriable KafkaError while the metadata is not there.
+        what: is read, for the error.
 
     Raises:
-        ConfigError: a topic has another partition count, or settings under which tasks would be lost or misordered.
-        UnreachableError: no broker answers.
+        UnreachableError: no broker knew it within ten seconds.
     """
-    wanted = plan_topics(settings)
-    client = admin(settings)
-    try:
-        present = set(client.list_topics())
-        for name, options in wanted.items():
-            if name not in present:
-                try:
-                    client.create_topics({name: options}, wait_for_metadata=True)
-                except TopicAlreadyExistsError:
-                    continue
-        return _check_topics(client, wanted, settings)
-    finally:
-        client.close()
-
-
-def partition_count(settings: Settings, topic: str) -> int:
-    """How many partitions a topic has.
-
-    Raises:
-        UnreachableError: no broker answers.
-    """
-    client = admin(settings)
-    try:
-        (described,) = client.describe_topics([topic])
-        return len(described["partitions"])
-    finally:
-        client.close()
-
-
-def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]], settings: Settings) -> dict[str, str]:
-    sources = {settings.topics.tasks, settings.topics.outcomes}
-    described = {topic["name"]: topic for topic in client.describe_topics(list(wanted))}
-    counts = {name: len(topic["partitions"]) for name, topic in described.items()}
-    for name, options in wanted.items():
-        count = counts[name]
-        if name == settings.topics.tasks and count > options["num_partitions"] and _has_begun(client, counts, settings):
-            log.error(
-                "the topic has more partitions than the deployment, and nothing that stands there is run",
-                topic=name, partitions=count, of_deployment=settings.partitions,
-            )  # fmt: skip
-        elif count != options["num_partitions"]:
-            raise ConfigError(
-                f"Topic {name!r} has {count} partitions; these settings need {options['num_partitions']}.",
-                hint="The partition count is fixed for the life of a deployment: set `partitions` to the old count, "
-                "or start a new deployment with new topics and tables.",
-            )
-    found = client.describe_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted], config_filter="all"
-    )
-    for name, entries in found.get("topic", found).items():
-        values = {key: str(entry["value"] if isinstance(entry, dict) else entry) for key, entry in entries.items()}
-        wishes = wanted[name]["configs"]
-        for key in ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable"):
-            if values[key].lower() != wishes[key].lower():
-                raise ConfigError(
-                    f"Topic {name!r} has {key}={values[key]}.",
-                    hint=f"It must be {wishes[key]}: kafka-configs --alter it.",
-                )
-        if 0 <= int(values["retention.ms"]) < int(wishes["retention.ms"]):
-            raise ConfigError(
-                f"Topic {name!r} has retention.ms={values['retention.ms']}; topics.retention asks for {wishes['retention.ms']}.",
-                hint="Kafka would delete records that ingest, if it stood still that long, has not written yet: "
-                "kafka-configs --alter it, or set topics.retention to what you accept.",
-            )
-    return {name: str(topic.get("topic_id", "")) for name, topic in described.items() if name in sources}
-
-
-def _has_begun(client: KafkaAdminClient, counts: dict[str, int], settings: Settings) -> bool:
-    """Whether a deployment with as many partitions has worked here: then `tasks` was enlarged later, which no topic can take back."""
-    topic, count = settings.topics.outcomes, settings.partitions + 1
-    if counts[topic] != count:
-        return False
-    ends = client.list_partition_offsets({TopicPartition(topic, number): _END for number in range(count)})
-    return any(found.offset > 0 for found in ends.values())
+    until = time.monotonic() + _KNOWN_WITHIN_S
+    while True:
+        try:
+            return read()
+        except (UnknownTopicOrPartitionError, LeaderNotAvailableError) as error:
+            if time.monotonic() > until:
+                raise UnreachableError(
+                    f"Kafka does not report {what} ({type(error).__name__}: {error}).",
+                    hint="Check that the topics exist and that this user may describe them: `scylla-spark doctor kafka`.",
+                ) from error
+        time.sleep(_KNOWN_POLL_S)
 
 
 def _connected(make: Any, settings: Settings) -> Any:

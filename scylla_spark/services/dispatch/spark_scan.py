@@ -18,6 +18,7 @@ from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
+from scylla_spark.io.host.session import fit_to_cluster
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
 from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
 from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
@@ -50,6 +51,7 @@ class SparkScan:
     ) -> None:
         self._queues = queues or QueuesInForce(start_definitions(settings.queues))
         self._most_bytes = most_bytes
+        self._spark = spark
         self._tables = Tables(spark, settings.tables_path)
         self._settings = settings
 
@@ -81,6 +83,7 @@ class SparkScan:
             now: what is due by now goes first.
             ended: how many tasks that have ended may still look open.
         """
+        fit_to_cluster(self._spark)
         frame = self._frame(marks, after, until)
         budget = self._settings.dispatch.scan_budget + ended
         rows = _fetched(frame.limit(budget + 1))

@@ -31,17 +31,12 @@ from scylla_spark.io.delta.migration import migrate
 from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.session import fit_to_cluster
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
 from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
-from scylla_spark.io.kafka.topics import (
-    end_offsets,
-    ensure_topics,
-    newest_append_us,
-    offset_ranges,
-    partition_count,
-    source_options,
-)
+from scylla_spark.io.kafka.topic_setup import ensure_topics, partition_count
+from scylla_spark.io.kafka.topics import end_offsets, newest_append_us, offset_ranges, source_options
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.log_batches import LogBatches
@@ -326,6 +321,7 @@ class Ingest:
 
     def _streamed(self, source: str, frame: DataFrame, batch_id: int) -> None:
         """One micro-batch of a running query; what ends the query is kept, to be told as it is."""
+        fit_to_cluster(self.spark, frame.sparkSession)
         try:
             batch = self._planned(source, frame, batch_id)
             self._check_begin(source, batch)

@@ -9,7 +9,7 @@ import structlog
 
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
 

@@ -20,10 +20,7 @@ from tests.support.waiting import eventually, holds
 SESSION = 6 * SECOND
 TAKEN_OVER = SESSION + 20 * SECOND  # the machine may be busy
 LANES = 40
-SPARK = (
-    "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
-    " --conf spark.sql.shuffle.partitions=2 --conf spark.databricks.delta.snapshotPartitions=1"
-)
+SPARK = "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
 
 
 class Cluster(Place):

@@ -19,7 +19,7 @@ from scylla_spark import Scheduler
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED
 from scylla_spark.io.delta.new_tables import ensure_tables
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.testing import judge
 from tests.acceptance.http_api import Wire, api_process
 from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, Place, Process, now

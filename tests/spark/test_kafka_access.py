@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import uuid
 
 import pytest
@@ -22,6 +21,7 @@ from scylla_spark import doctor
 from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.io.kafka import access, probe, rights, topic_setup, topics
 from tests.support import kafka_site
+from tests.support.free_ports import free_port
 from tests.support.waiting import eventually
 
 WAYS = sorted(kafka_site.LISTENERS)
@@ -122,14 +122,8 @@ def cases(site, strange):
     yield "mtls", {"auth": "none", "client_cert_file": None}, "TLS client certificate", "kafka.client_cert_file"
     yield "mtls", {"client_key_file": site.folder / "server.key"}, "TLS files", "belong"
     yield "oauth", {"password": "wrong"}, "login", "kafka.oauth_token_url"
-    yield "oauth", {"oauth_token_url": f"http://127.0.0.1:{unused()}/token"}, "login", "kafka.oauth_token_url"
-    yield "scram", {"bootstrap_servers": f"127.0.0.1:{unused()}"}, "TCP", "start the broker"
-
-
-def unused() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    yield "oauth", {"oauth_token_url": f"http://127.0.0.1:{free_port()}/token"}, "login", "kafka.oauth_token_url"
+    yield "scram", {"bootstrap_servers": f"127.0.0.1:{free_port()}"}, "TCP", "start the broker"
 
 
 def test_doctor_names_the_step_that_fails_and_what_to_do(site, strange):

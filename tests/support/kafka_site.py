@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from kafka.admin import KafkaAdminClient, ScramMechanism, UserScramCredentialUps
 from scylla_spark.config.settings import Settings
 from scylla_spark.io.host import broker_files
 from scylla_spark.io.host.broker import EmbeddedBroker
+from tests.support.free_ports import free_port
 
 USER, PASSWORD = "scheduler", 'p"a\\s s%:;wörd'  # letters that each of the formats on the way must escape
 LISTENERS = {"scram": "SASL_SSL", "plain": "SASL_SSL", "mtls": "SSL", "oauth": "SASL_SSL"}
@@ -167,7 +167,7 @@ def running(folder: Path) -> Iterator[Site]:
         stack.callback(lambda: (endpoint.shutdown(), endpoint.server_close(), thread.join()))
         (folder / "kafka").mkdir()
         ports = broker_files.choose_ports(broker_files.Layout(folder / "kafka"))
-        more = dict(zip(LISTENERS, _free_ports(len(LISTENERS)), strict=True))
+        more = {name: free_port() for name in LISTENERS}
         broker = stack.enter_context(
             EmbeddedBroker(folder / "kafka", overrides=_overrides(ports, more, server, authority))
         )
@@ -177,14 +177,6 @@ def running(folder: Path) -> Iterator[Site]:
                 [UserScramCredentialUpsertion(USER, ScramMechanism.SCRAM_SHA_512, PASSWORD)]
             )
         yield site
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def _overrides(ports: broker_files.Ports, more: dict[str, int], server: Path, authority: Authority) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -10,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 
 from scylla_spark.io.host import die_with_parent
+from tests.support.free_ports import free_port
 from tests.support.waiting import eventually
 
 BUCKET = "lake"
@@ -19,7 +19,7 @@ _SERVE = "import sys; from moto.server import main; main(sys.argv[1:])"
 @contextlib.contextmanager
 def store() -> Iterator[dict[str, str]]:
     """An empty bucket `lake`; the variables of the environment by which clients of AWS find it."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", str(port)]
     environment = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
@@ -52,9 +52,3 @@ def _makes_bucket(port: int) -> bool:
         raise
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

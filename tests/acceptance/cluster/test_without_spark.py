@@ -8,7 +8,6 @@ API are killed. LEASED says how many tasks there are.
 import json
 import os
 import signal
-import socket
 import sys
 from collections import Counter, defaultdict
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, Place, Process, now
 from tests.faults.site import PARTITIONS, OutcomesLog
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.free_ports import free_port
 from tests.support.shared_broker import as_words, settings_on
 from tests.support.waiting import eventually
 
@@ -40,6 +40,7 @@ OPTIONS = (
 PROGRAM = """
 import json, os, sys, time
 from scylla_spark import Worker
+from tests.support.free_ports import free_port
 url, name, journal = sys.argv[1:]
 out = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -127,15 +128,8 @@ class Field(Place):
 
 
 @pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@pytest.fixture
-def field(broker, tmp_path, free_port):
-    field = Field(tmp_path, broker, free_port)
+def field(broker, tmp_path):
+    field = Field(tmp_path, broker, free_port())
     yield field
     field.clear()
 

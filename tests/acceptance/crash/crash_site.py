@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.acceptance.place import PATIENCE, Place, Process, now
 from tests.support import connect_handlers
+from tests.support.free_ports import free_port
 from tests.support.waiting import eventually
 from tests.support.webhook_receiver import Receiver
 
@@ -59,7 +59,7 @@ class CrashSite(Place):
         self.environment["SCYLLASPARK_NOTIFY__PRIVATE_ADDRESSES"] = "true"
         self.receiver = receiver
         self.process: Process | None = None
-        self._options = (*OPTIONS, f"api.port={_free_port()}")
+        self._options = (*OPTIONS, f"api.port={free_port()}")
         self._stories = stories
         self._events = list(EVENTS)
         self._begun: dict[Callable[..., Any], Generator[None, None, None] | BaseException] = {}
@@ -184,9 +184,3 @@ def _remaining(site: CrashSite) -> list[str]:
 def _signal_group(process: Process, number: int) -> int:
     os.killpg(process.pid, number)
     return process.ended()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

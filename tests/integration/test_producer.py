@@ -1,7 +1,5 @@
 """Our producer goes on after a broker was silent for longer than a send waits."""
 
-import os
-import signal
 from contextlib import contextmanager
 
 import pytest
@@ -12,6 +10,7 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.client_patches import _Transactions
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import producer, with_broker
+from tests.support.freezing import frozen
 from tests.support.waiting import eventually
 
 REQUEST_MS, DELIVERY_MS = 1_000, 2_500
@@ -39,13 +38,10 @@ def put(sender, text):
 @contextmanager
 def failing_send(broker, sender):
     """A send fails because the broker is frozen; it stays so until the block ends."""
-    os.kill(broker.pid, signal.SIGSTOP)
-    try:
+    with frozen(broker.pid):
         with pytest.raises(KafkaError):
             put(sender, b"during").get(timeout=10 * DELIVERY_MS / 1000)
         yield
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
 
 
 def test_after_a_failed_send_the_next_one_arrives(broker, sender):

@@ -11,6 +11,7 @@ import pytest
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.io.kafka.topic_setup import ensure_topics
+from tests.support.freezing import frozen
 from tests.support.shared_broker import settings_on
 
 HOLDER = """
@@ -110,10 +111,9 @@ def test_a_killed_holder_is_followed_after_its_session(settings, holder):
 
 def test_a_frozen_holder_that_wakes_up_writes_no_more(settings, holder):
     assert asked(holder) == "still"
-    os.kill(holder.pid, signal.SIGSTOP)
-    newcomer = SoleHolder(settings, "ingest", settings.topics.tasks)
-    newcomer.wait(15)
-    os.kill(holder.pid, signal.SIGCONT)
+    with frozen(holder.pid):
+        newcomer = SoleHolder(settings, "ingest", settings.topics.tasks)
+        newcomer.wait(15)
     assert asked(holder) == "refused"
     newcomer.check()
     newcomer.release()

@@ -105,7 +105,10 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     payload_type = parts.schema["payload"].dataType
     parts = parts.withColumn("text", payload_column(F.col("payload"), payload_type, checked=checked))
     varying = _varying(columns)
-    parts = parts.withColumns(_written(parts, varying, unique=_is_unique(columns), checked=checked))
+    if written := _written(
+        parts, varying, unique=_is_unique(columns), checked=checked
+    ):  # Spark Connect refuses no columns
+        parts = parts.withColumns(written)
     constant = _constant(columns, now if checked else None)
     pieces = ['{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, *_key_pieces(varying)]
     conditions = [

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import SENT_WITHIN_US, TOO_LATE, Rules
-from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.errors import ArgumentError, SetupError, UnreachableError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.kafka.topics import MAX_MESSAGE_BYTES, spark_options
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TABLES
@@ -73,6 +73,7 @@ def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, n
         ArgumentError: some rows would be refused, or the frame or its columns are wrong; nothing was sent.
         UnreachableError: the write failed, or took so long that rows may come too late; part of them may have been sent.
     """
+    check_connector(df.sparkSession, settings)
     with _analysis():
         records = commands_from_frames.enqueue_records(df, columns, rules, now)
         found = _checked(records, rules.earliest_us(now))
@@ -92,6 +93,7 @@ def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, 
         rules: by which all readers judge.
         now: microseconds since the epoch.
     """
+    check_connector(keys.sparkSession, settings)
     with _analysis():
         records = commands_from_frames.cancel_records(keys, columns, now)
         return _send(records, _checked(records, None).rows, settings, None)
@@ -110,11 +112,34 @@ def stream(
         checkpoint: folder of the query's checkpoint.
         trigger_ms: pause between two micro-batches.
     """
+    check_connector(df.sparkSession, settings)
     with _analysis():
         records = commands_from_frames.enqueue_records(df, columns, rules, 0, checked=False)
         options = spark_options(settings) | SINK | {"topic": settings.topics.tasks, "checkpointLocation": checkpoint}
         writer = records.select("key", "value").writeStream.format("kafka").options(**options)
         return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
+
+
+def check_connector(spark: SparkSession, settings: Settings, kind: str = "kafka") -> None:
+    """Checks that a session can write to Kafka, before a job checks the rows.
+
+    Args:
+        spark: a classic session, or one of Spark Connect.
+        settings: with the broker; it is not asked.
+        kind: Spark's name of the connector.
+
+    Raises:
+        SetupError: the session has no Kafka connector.
+    """
+    options = spark_options(settings) | {"subscribe": settings.topics.tasks}
+    try:
+        _ = spark.read.format(kind).options(**options).load().schema
+    except AnalysisException as error:
+        raise SetupError(
+            f"This Spark session has no connector for Kafka: {_first_line(error)}",
+            hint=f"Start the session or the cluster with the package org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version} "
+            "(spark.jars.packages), or install it as a library of the cluster.",
+        ) from error
 
 
 def table(spark: SparkSession, path: str, name: str) -> DataFrame:

@@ -83,7 +83,8 @@ def _command() -> Callable[..., object]:
     from scylla_spark.cli.app import app
     from scylla_spark.cli.strict_texts import strict
 
-    command: Callable[..., object] = strict(get_command(app))
+    strict(app)
+    command: Callable[..., object] = get_command(app)
     return command
 
 

@@ -60,6 +60,14 @@ dashboard.register(app)
 top.register(app)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from scylla_spark import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     ctx: typer.Context,
@@ -72,13 +80,10 @@ def options(
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours", envvar="NO_COLOR")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Data and errors only")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Show the version")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Reads the global options."""
-    if version:
-        from scylla_spark import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
     file = config if profile is None else Path(f"scyllaspark.{profile}.toml")
     ctx.obj = parsed(columns, output, set_ or [], file=file, data=data, color=not no_color, quiet=quiet, debug=debug)

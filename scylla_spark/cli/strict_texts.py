@@ -1,45 +1,46 @@
 """Options and arguments that are texts take UTF-8 only: other bytes come as lone surrogates, which no topic or table takes.
 
-Names of files are not meant: those may have any bytes.
+Names of files may have any bytes: their parameters are of type `Path`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
-from typing import Any, Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
-_TEXTS: Final = ("str", "text")  # what typer, and click before it, call the type
+import typer
 
 
-def strict(command: Any) -> Any:
-    """The same command, which with all that are under it refuses texts that are no UTF-8 as wrong usage.
+def strict(app: typer.Typer) -> None:
+    """Makes every command of an application, and its global options, refuse texts that are not UTF-8 as wrong usage.
 
     Args:
-        command: as typer has put it together.
+        app: with all its commands and groups; before typer puts them together.
     """
-    for param in _parameters(command):
-        if param.type.name in _TEXTS:
-            kind: Any = type(param.type)
-            param.type = _strict(kind)()
-    return command
+    for entry in (app.registered_callback, *app.registered_commands):
+        if entry is not None and entry.callback is not None:
+            entry.callback = _checked(entry.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            strict(group.typer_instance)
 
 
-def _parameters(command: Any) -> Iterator[Any]:
-    yield from command.params
-    for one in getattr(command, "commands", {}).values():
-        yield from _parameters(one)
+def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(callback)
+    def checked(*args: Any, **given: Any) -> Any:
+        for name, value in given.items():
+            for text in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(text, str) and not _is_utf_8(text):
+                    raise typer.BadParameter("The text is not UTF-8.", param_hint=name.strip("_").replace("_", "-"))
+        return callback(*args, **given)
+
+    return checked
 
 
-@cache
-def _strict(kind: Any) -> Any:
-    class Strict(kind):  # type: ignore[misc]
-        def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-            text = super().convert(value, param, ctx)
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                self.fail("The text is not UTF-8.", param, ctx)
-            return text
-
-    return Strict
+def _is_utf_8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """The command line: what it says where, and its exit codes."""
 
+import inspect
 import io
 import json
 import re
@@ -8,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import scylla_spark
 from scylla_spark import cli
 from scylla_spark.cli.app import app
 from scylla_spark.cli.commands.task_import import tasks as read_tasks
@@ -247,14 +250,25 @@ def test_a_text_that_is_no_utf_8_is_wrong_usage(run, words):
     assert "defect" not in err
 
 
-def test_all_texts_of_all_commands_are_held_to_utf_8():
-    left = [cli._command()]
-    while left:
-        command = left.pop()
-        left += getattr(command, "commands", {}).values()
-        for param in command.params:
-            if type(param.type).__name__ == "StringParamType":
-                raise AssertionError(f"{command.name} {param.name}")
+def callbacks(group):
+    """The functions of all commands of a typer application, and of its groups."""
+    yield from (one.callback for one in (group.registered_callback, *group.registered_commands) if one)
+    for one in group.registered_groups:
+        yield from callbacks(one.typer_instance)
+
+
+def test_all_commands_refuse_texts_that_are_not_utf_8():
+    assert cli._command()
+    found = list(callbacks(app))
+    assert len(found) > 50
+    for callback in found:
+        for name in inspect.signature(callback).parameters:
+            with pytest.raises(typer.BadParameter, match="not UTF-8"):
+                callback(**{name: ["\udcff"]})
+
+
+def test_the_version_is_shown_without_a_command(run):
+    assert run("--version") == (0, f"{scylla_spark.__version__}\n", "")
 
 
 def test_hoisting_stops_where_somebody_else_begins():

@@ -48,6 +48,7 @@ from scylla_spark.services.api.schedules.plan_mirror import PlanMirror
 from scylla_spark.services.api.tasks.known_handlers import KnownHandlers
 from scylla_spark.services.api.tasks.reader import TaskReader
 from scylla_spark.services.api.undeclared import Declared
+from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
 
 JSON: Final = "application/json"
@@ -79,6 +80,7 @@ class Api:
         desks: of the dispatchers.
         leases: calls of workers.
         metrics: of this process.
+        pauses: of the threads of this process.
         audit: who changed what, on its way to the tables.
         told: tells the planner of events, without waiting for answers to others.
         followers: of lines of tasks.
@@ -102,6 +104,7 @@ class Api:
         self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
+        self.pauses = InterpreterPauses(self.metrics.registry)
         self.audit = AuditTrail(self._tell_audit, self.metrics)
         self._simulating = False
         self.followers = Followers()

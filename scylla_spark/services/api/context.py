@@ -111,6 +111,7 @@ class Api:
         self.pulse = Pulse(self.tail)
         self.login_codes = LoginCodes(secret)
         self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
+        self._sending = anyio.CapacityLimiter(settings.api.threads)
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._long = anyio.CapacityLimiter(LONG_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
@@ -120,6 +121,10 @@ class Api:
 
     def _is_reusable(self, queue: str) -> bool:
         return self.plan.ask(lambda plan: is_reusable(plan, self.settings, queue))
+
+    async def sends(self, call: Callable[[], T]) -> T:
+        """Runs what only sends to Kafka in a thread of its own kind: it does not wait for those who read tables."""
+        return await anyio.to_thread.run_sync(call, limiter=self._sending)
 
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""

@@ -31,7 +31,7 @@ from scylla_spark.io.delta.watched.commit_follower import (
     located,
     watchable_places,
 )
-from scylla_spark.services.plan.daemon_threads import DaemonThreads
+from scylla_spark.services.daemon_threads import DaemonThreads
 from scylla_spark.services.plan.look_turns import LookTurns
 from scylla_spark.visible import as_clause
 

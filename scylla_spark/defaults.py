@@ -28,5 +28,6 @@ MOST_WEIGHT: Final = 1_000
 MOST_WEIGHTED: Final = 1_000  # groups of one queue
 MOST_GROUP_CHARS: Final = 1_024  # as an ordering id
 DIGEST: Final = "5m"
+STORE_TIMEOUT: Final = "30s"  # of a request to an object store
 NOTIFY_QUEUE: Final = "_notify"  # where notifications are tasks
 NOTIFY_HANDLER: Final = "scylla.notify"  # what sends them

@@ -195,7 +195,7 @@ def ends(settings: Settings) -> dict[int, int]:
 
 def await_merged(settings: Settings, deployment: Deployment | None = None) -> None:
     """Returns when everything that stands on `tasks` now is in the tables."""
-    readers, wanted = TableReader(settings.tables_path), ends(settings)
+    readers, wanted = TableReader.of(settings), ends(settings)
 
     def look() -> bool | None:
         if deployment is not None:
@@ -209,14 +209,14 @@ def await_merged(settings: Settings, deployment: Deployment | None = None) -> No
 
 def rows_in(settings: Settings, table: Table) -> int:
     """How many rows the files of a table hold, by its log."""
-    return int(TableReader(settings.tables_path).size(table)["rows"])
+    return int(TableReader.of(settings).size(table)["rows"])
 
 
 def stored_tasks(settings: Settings, prefix: str = "") -> int:
     """How many tasks of lanes that begin so the tables hold, near and far, each counted once."""
     import polars as pl
 
-    readers = TableReader(settings.tables_path)
+    readers = TableReader.of(settings)
     identity = ("scheduled_time", "ordering_id", "uniqueness_key")
     keys = [readers.frame(table).select(identity) for table in TABLES if table.name in ("tasks", "deferred")]
     wanted = pl.concat(keys).filter(pl.col("ordering_id").str.starts_with(prefix))
@@ -225,7 +225,7 @@ def stored_tasks(settings: Settings, prefix: str = "") -> int:
 
 def files_in(settings: Settings) -> dict[str, int]:
     """Table → how many files it has."""
-    readers = TableReader(settings.tables_path)
+    readers = TableReader.of(settings)
     return {table.name: int(readers.size(table)["files"]) for table in TABLES}
 
 

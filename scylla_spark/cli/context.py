@@ -56,14 +56,14 @@ class Context:
         from scylla_spark.io.delta.table_reader import TableReader
         from scylla_spark.io.delta.task_queries import TaskQueries
 
-        return TaskQueries(TableReader(self.settings().tables_path))
+        return TaskQueries(TableReader.of(self.settings()))
 
     def pages(self) -> TaskPages:
         """The tables, for filters."""
         from scylla_spark.io.delta.table_reader import TableReader
         from scylla_spark.io.delta.task_pages import TaskPages
 
-        return TaskPages(TableReader(self.settings().tables_path))
+        return TaskPages(TableReader.of(self.settings()))
 
     def confirmed(self, what: str, *, yes: bool) -> bool:
         """Asks before a bulk change.

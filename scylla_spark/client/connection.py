@@ -37,7 +37,7 @@ class Connection:
 
     def __init__(self, settings: Settings, spark: SparkSession | None = None) -> None:
         self.settings = settings
-        self.readers = TableReader(settings.tables_path)
+        self.readers = TableReader.of(settings)
         self.sender = Sender(lambda: self.located, lambda: self.rules)
         self._spark = spark
         self._lock = threading.RLock()

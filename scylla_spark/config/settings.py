@@ -27,7 +27,7 @@ from pydantic_settings import (
 
 from scylla_spark.config.assignments import quoted
 from scylla_spark.config.connect import Connect
-from scylla_spark.config.home_folder import FileOrUri, FilePath
+from scylla_spark.config.home_folder import FileOrUri, FilePath, PlaceOfTables, PlaceOfWatched
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
@@ -52,6 +52,7 @@ from scylla_spark.defaults import (
     RETRY_BASE,
     RETRY_CAP,
     SPARK_SLOTS,
+    STORE_TIMEOUT,
 )
 from scylla_spark.duration import duration
 from scylla_spark.errors import ConfigError, shown
@@ -80,6 +81,7 @@ _LEAST_SESSION: Final = timedelta(
     seconds=6
 )  # membership is confirmed every two seconds, and holds until three before its end
 _LEAST_PAUSE: Final = timedelta(milliseconds=50)
+_LEAST_STORE_TIMEOUT: Final = timedelta(milliseconds=100)
 
 
 class Topics(Section):
@@ -96,7 +98,12 @@ class Topics(Section):
 class Tables(Section):
     """Where the Delta tables are."""
 
-    path: FileOrUri = Field("", description="folder or URI of the tables; empty: <data_dir>/tables")
+    path: PlaceOfTables = Field("", description="folder or URI of the tables; empty: <data_dir>/tables")
+    store_timeout: Duration = Field(
+        duration(STORE_TIMEOUT),
+        ge=_LEAST_STORE_TIMEOUT,
+        description="time limit of each request to an object store, for our tables and for those that triggers watch",
+    )
 
 
 class Ingest(Section):
@@ -291,7 +298,13 @@ class Plan(Section):
         description="how early a run is handed over that nothing can block any more; it still starts at its time",
     )
     poll: Duration = Field(duration("500ms"), ge=_LEAST_PAUSE, description="pause between two looks at a watched table")
-    tables: dict[str, str] = Field({}, description="folder or URI of watched tables that triggers call by a name")
+    tables: dict[str, PlaceOfWatched] = Field(
+        {}, description="folder or URI of watched tables that triggers call by a name"
+    )
+    allowed_places: tuple[PlaceOfWatched, ...] = Field(
+        (),
+        description="folders and URIs under which tables must be that triggers call by their place; empty: anywhere",
+    )
 
 
 class Api(Section):
@@ -539,8 +552,7 @@ class Settings(BaseSettings):
     @property
     def tables_folder(self) -> Path | None:
         """Where the tables lie on a file system of this machine; None: they lie in a store that only URIs name."""
-        path = self.tables_path.removeprefix("file://").removeprefix("file:")
-        return None if "://" in path else Path(path)
+        return None if "://" in self.tables_path else Path(self.tables_path)
 
     @property
     def outputs_path(self) -> Path:

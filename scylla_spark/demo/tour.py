@@ -92,7 +92,7 @@ class _Tour:
         favour_latency()
         with Receiver(self._folder / "receiver.jsonl") as receiver:
             with Deployment(_settings(self._folder)) as deployment:
-                self._readers = TableReader(deployment.settings.tables_path)
+                self._readers = TableReader.of(deployment.settings)
                 if not deployment.await_ready(timeout_s=self._remaining_s()):
                     raise WaitTimeoutError("The deployment was not ready in time.", hint="Is the machine very busy?")
                 lead_us = self._lead_us(deployment)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self, TypeVar
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Metrics, Settings
@@ -19,6 +20,7 @@ from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import launch_jvm, open_session
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
+from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.roles import ROLES, role_named
 from scylla_spark.services.service import Service, Serving
@@ -103,6 +105,7 @@ class Deployment:
         server = self._server = MetricsServer(self._shown_at())
         self._ends.callback(server.stop)
         server.start()
+        self._measure_pauses(server)
         for role in self.roles:
             self._start_service(role, server)
             yield
@@ -113,6 +116,13 @@ class Deployment:
         if self.broker is not None:
             facts = {"kafka": self.broker.bootstrap, "auth": self.settings.broker.auth}
             announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()} | self.addresses)
+
+    def _measure_pauses(self, server: MetricsServer) -> None:
+        registry = CollectorRegistry()
+        pauses = InterpreterPauses(registry)
+        self._ends.callback(pauses.stop)
+        server.show(registry)
+        pauses.start()
 
     def _shown_at(self) -> Metrics:
         """Where metrics and state are served (see `Role.own_port`)."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
+import anyio.to_thread
 import pyarrow as pa
 import pytest
 
@@ -287,6 +289,38 @@ def test_moves_that_nobody_answers_hold_no_thread_that_others_need(client, site)
         assert {kind(move.result(60)) for move in moves} == {"/problems/timed-out"}
     assert [one.kind for one in site.connection.sent].count(CANCEL) == many, "no copy was made but that of the retry"
     assert len(site.connection.sent) == many + 1
+
+
+@pytest.mark.slow
+def test_tables_that_do_not_answer_keep_no_task_from_being_sent(client, site):
+    answers, many = threading.Event(), 50  # more than there are threads that read tables
+    waiting = []
+
+    def read(*_: object) -> None:
+        waiting.append(1)
+        answers.wait(60)
+        raise TimeoutError("object-store error")
+
+    site.connection.readers.task = site.connection.readers.completion = read
+    with ThreadPoolExecutor(many) as threads:
+        looks = [threads.submit(client.get, f"/v1/tasks/{id_of(KEY)}") for _ in range(many)]
+        assert holds(lambda: len(waiting) == current_default_threads(client))
+        assert client.post("/v1/tasks", json={"handler": "h", "payload": {}}).status_code == 202
+        lines = b'{"handler": "h", "payload": {}}\n'
+        assert client.post("/v1/tasks:bulk", content=lines, headers={"content-type": LINES}).status_code == 200
+        assert client.get("/metrics").status_code == 200
+        assert not any(look.done() for look in looks)
+        answers.set()
+        assert {kind(look.result(60)) for look in looks} == {"/problems/unreachable"}
+
+
+def current_default_threads(client):
+    """How many requests may read tables at once."""
+
+    async def total() -> int:
+        return int(anyio.to_thread.current_default_thread_limiter().total_tokens)
+
+    return client._portal.call(total)
 
 
 @pytest.mark.parametrize(("by", "status"), [("own", 201), ("another", 409), (None, 409)])

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta.log_place import LocalLog, StoreLog
 from scylla_spark.io.delta.watched import commit_follower
-from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable, located
+from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable, located, watchable_places
+from scylla_spark.table_place import TablePlaces
 
 FROM_START = Cursor("", -1)
 
@@ -114,21 +115,6 @@ def test_reading_in_portions_gives_the_same_commits(path):
     assert parts == whole
 
 
-def test_a_log_in_a_store_reads_like_one_in_a_folder(path):
-    write_all_kinds(path)
-    local, store = LocalLog(path), StoreLog(path)
-    assert {name for name in local.names() if name.endswith(".json")} == {
-        name for name in store.names() if name.endswith(".json")
-    }
-    name = log_file(path, 3).name
-    assert local.stamp(name)[:2] == store.stamp(name)[:2]
-    assert store.stamp("nothing") is local.stamp("nothing") is None
-    with local.opened(name) as one, store.opened(name) as other:
-        assert one.readlines() == other.readlines()
-    with pytest.raises(FileNotFoundError):
-        store.opened("nothing")
-
-
 def test_a_place_that_cannot_be_reached_is_a_trouble():
     found = trouble(WatchedTable("nowhere://orders"), FROM_START)
     assert found.kind == "unreachable"
@@ -215,13 +201,13 @@ def test_a_path_that_is_a_file_holds_no_table(path):
     ],
 )
 def test_paths_uris_and_known_names_are_located(table, place):
-    assert located(table, {"main.sales.orders": "file:/lake/orders"}, "/data/tables") == place
+    assert located(table, TablePlaces({"main.sales.orders": "file:/lake/orders"}, ("/data/tables",))) == place
 
 
 @pytest.mark.parametrize("table", ["orders", "main.sales.refunds", "./orders"])
 def test_an_unknown_name_is_refused_with_what_to_do(table):
     with pytest.raises(ArgumentError, match=r"plan\.tables"):
-        located(table, {"main.sales.orders": "/lake/orders"}, "/data/tables")
+        located(table, TablePlaces({"main.sales.orders": "/lake/orders"}))
 
 
 @pytest.mark.parametrize(
@@ -229,8 +215,26 @@ def test_an_unknown_name_is_refused_with_what_to_do(table):
 )
 def test_a_table_of_the_deployment_itself_is_refused(table):
     with pytest.raises(ArgumentError, match="one of the deployment's own"):
-        located(table, {"ours": "/data/tables/fires"}, "file:/data/tables/")
-    assert located("/data/tables2/orders", {}, "/data/tables") == "/data/tables2/orders"
+        located(table, TablePlaces({"ours": "/data/tables/fires"}, ("/data/tables",)))
+
+
+def test_links_lead_neither_to_own_tables_nor_out_of_allowed_places(tmp_path):
+    for name in ("own", "lake", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "own")
+    (tmp_path / "lake" / "ours").symlink_to(tmp_path / "data")
+    (tmp_path / "lake" / "out").symlink_to(tmp_path / "elsewhere")
+    lake = str(tmp_path / "lake")
+    settings = Settings(
+        _env_file=None, data_dir=tmp_path, tables={"path": str(tmp_path / "data")}, plan={"allowed_places": [lake]}
+    )
+    places = watchable_places(settings)
+    assert located(f"{lake}/orders", places) == f"{lake}/orders"
+    for inside in ("lake/ours/tasks", "own/tasks", "data/tasks"):
+        with pytest.raises(ArgumentError, match="one of the deployment's own"):
+            located(f"{tmp_path}/{inside}", places)
+    with pytest.raises(ArgumentError, match="not in a place that triggers may watch"):
+        located(f"{lake}/out/orders", places)
 
 
 def test_an_error_of_the_store_is_told_in_one_line(path, monkeypatch):

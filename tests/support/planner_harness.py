@@ -16,6 +16,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.records.fact import Fact, Fence, Unreadable
+from scylla_spark.table_place import TablePlaces
 
 SECOND = 1_000_000
 CHANNELS = Channels(
@@ -32,10 +33,12 @@ class PlannerHarness:
     Args:
         now: microseconds since the epoch.
         ahead_us: how long before their time tasks are launched.
+        places: which tables triggers may watch.
     """
 
-    def __init__(self, now: int = START, ahead_us: int = 0) -> None:
+    def __init__(self, now: int = START, ahead_us: int = 0, places: TablePlaces | None = None) -> None:
         self.now = now
+        self._places = places
         self.log: list[bytes] = []
         self.sent: list[dict[str, Any]] = []
         self.cancelled: list[dict[str, Any]] = []
@@ -60,7 +63,13 @@ class PlannerHarness:
             assert not isinstance(group, Unreadable), group
             state.fold(group)
         self.planner = Planner(
-            state, Fence(self._epoch, "n"), self._ahead_us, self.now, channels=CHANNELS, doubts=self.doubts
+            state,
+            Fence(self._epoch, "n"),
+            self._ahead_us,
+            self.now,
+            channels=CHANNELS,
+            doubts=self.doubts,
+            places=self._places,
         )
         self.turn()
         self.doubts.are_paused()

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from scylla_spark.io.host import die_with_parent
 from tests.support.free_ports import free_port
+from tests.support.slow_store import BUCKET, aws_variables
 from tests.support.waiting import eventually
 
-BUCKET = "lake"
 _SERVE = "import sys; from moto.server import main; main(sys.argv[1:])"
 
 
@@ -21,14 +21,7 @@ def store() -> Iterator[dict[str, str]]:
     """An empty bucket `lake`; the variables of the environment by which clients of AWS find it."""
     port = free_port()
     command = [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", str(port)]
-    environment = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "known-to-nobody",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
+    environment = aws_variables(port)
     with subprocess.Popen(
         die_with_parent.command(command),
         env=os.environ | environment,

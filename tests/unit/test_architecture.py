@@ -26,6 +26,7 @@ _LEAVES = {
     "name",
     "defaults",
     "signed_text",
+    "table_place",
 }
 _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}

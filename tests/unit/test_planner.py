@@ -16,6 +16,7 @@ from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.plan.times.fire_times import Every
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
+from scylla_spark.table_place import TablePlaces
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 
 MINUTE = 60 * SECOND
@@ -531,6 +532,22 @@ def test_what_days_are_is_kept_by_the_log_and_by_snapshots() -> None:
     assert {json.loads(value)["v"] for value in plan.log} == {2}, "older readers pass over them"
     plan.ask("calendar", name="de", days=["2026-12-25"])
     assert not plan.planner.state.calendars["de"].notes
+
+
+@pytest.mark.parametrize("table", ["hdfs://name/a", "s3a://lake//tables/tasks", "ours", "/elsewhere/a", "s3://lake2/a"])
+def test_a_schedule_on_a_table_that_triggers_may_not_watch_is_refused_when_it_is_put(table: str) -> None:
+    plan = PlannerHarness(places=TablePlaces({"ours": "s3://lake/tables/fires"}, ("s3://lake/tables",), ("s3://lake",)))
+    watching = {"kind": "table", "table": table}
+    for trigger in (
+        watching,
+        {"kind": "absent", "of": watching, "within": "1h"},
+        {"kind": "any", "of": [watching, watching]},
+    ):
+        code, why, hint, *_ = plan.put("s", trigger)
+        assert (code, hint != "") == ("argument", True), why
+    assert plan.put("s", {"kind": "table", "table": "s3://lake/orders"})[0] == "ok"
+    assert plan.put("named", {"kind": "table", "table": "unknown"})[0] == "ok"
+    assert set(plan.planner.state.entries) == {"s", "named"}
 
 
 def test_a_note_of_another_day_is_refused() -> None:

@@ -88,7 +88,8 @@ def broker(monkeypatch):
     out = SimpleNamespace(send=broker.append, flush=lambda timeout: None, close=lambda timeout: None)
     monkeypatch.setattr(planning_loop, "consumer", lambda settings, **_: Consumer(broker))
     monkeypatch.setattr(planning_loop, "producer", lambda settings: out)
-    monkeypatch.setattr(planning_loop, "TableReader", lambda path: SimpleNamespace(marks=dict))
+    tables = SimpleNamespace(of=lambda _settings: SimpleNamespace(marks=dict))
+    monkeypatch.setattr(planning_loop, "TableReader", tables)
     monkeypatch.setattr(planning_loop, "PlannerClock", partial(PlannerClock, broker.both_us))
     return broker
 
@@ -231,7 +232,8 @@ def test_that_the_clock_is_wrong_is_said_once_until_it_was_right(monkeypatch, tm
 
     monkeypatch.setattr(service, "PlanTenure", Tenure)
     monkeypatch.setattr(service, "SoleHolder", lambda *_: SimpleNamespace(held=lambda _: True, release=lambda: None))
-    monkeypatch.setattr(service, "TableReader", lambda _path: SimpleNamespace(agreed_rules=lambda _partitions: None))
+    tables = SimpleNamespace(agreed_rules=lambda _partitions: None)
+    monkeypatch.setattr(service, "TableReader", SimpleNamespace(of=lambda _settings: tables))
     monkeypatch.setattr(service, "_AGAIN_S", 0.0)
     monkeypatch.setattr(service, "_CLOCK_AGAIN_S", 0.0)
     settings = Settings(_env_file=None, data_dir=tmp_path)

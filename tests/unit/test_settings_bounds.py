@@ -37,7 +37,7 @@ def test_paths_may_begin_with_the_home_folder(monkeypatch):
     assert str(settings.outputs_path) == "/home/me/files"
     assert str(settings.kafka.ca_file) == "/home/me/ca.pem"
     assert str(settings.data_dir) == "/home/me/data"
-    assert Settings.load(tables={"path": "s3a://bucket/~x"}).tables_path == "s3a://bucket/~x"
+    assert Settings.load(tables={"path": "s3a://bucket/~x"}).tables_path == "s3://bucket/~x"
 
 
 def test_a_home_folder_that_nobody_has_is_refused():

@@ -62,7 +62,7 @@ def _settled(settings: Settings, lines: int) -> tuple[int, int]:
 def _counted(settings: Settings) -> tuple[int, int]:
     import polars as pl
 
-    frame = TableReader(settings.tables_path).frame(ATTEMPT_LOGS)
+    frame = TableReader.of(settings).frame(ATTEMPT_LOGS)
     markers = frame.filter(pl.col("stream") == MARKER).select("fields").collect()["fields"].to_list()
     rows = frame.select(pl.len()).collect().item()
     return rows - len(markers), sum(json.loads(fields)["missing"] for fields in markers)

@@ -11,12 +11,13 @@ from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.times import clock_changes
 from scylla_spark.core.plan import schedule as plan
 from scylla_spark.core.plan.schedule_format import read_schedule
-from scylla_spark.core.plan.tables.table_name import is_place
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.fire_times import Dates, Every
 from scylla_spark.core.plan.times.zone import DAY_US, SECOND_US
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
+from scylla_spark.errors import ArgumentError
+from scylla_spark.table_place import is_place, table_place
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -72,11 +73,22 @@ def _of_overlap(schedule: Schedule, read: plan.Schedule) -> Iterator[str]:
 def _of_tables(read: plan.Schedule, known: Collection[str]) -> Iterator[str]:
     for leaf in leaves(read.trigger):
         table = table_of(leaf)
-        if table is not None and table.table not in known and not is_place(table.table):
+        if table is None or table.table in known:
+            continue
+        if is_place(table.table):
+            yield from _of_place(table.table)
+        else:
             yield (
                 f"the table {table.table!r} is neither an absolute path nor a URI, and the setting plan.tables does not name it: "
                 "it sees nothing of the table unless plan.tables of the planner says where that lies"
             )
+
+
+def _of_place(place: str) -> Iterator[str]:
+    try:
+        table_place(place)
+    except ArgumentError as error:
+        yield f"the planner will refuse it. {error}"
 
 
 # -- times --------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from scylla_spark.core.plan.tables.past_ranges import PastRange, past_ranges
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import Row
-from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable, located
+from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable, located, watchable_places
 
 MOST_VERSIONS: Final = 10_000
 _AT_ONCE: Final = 1_000
@@ -50,7 +50,8 @@ def ranges_between(settings: Settings, trigger: OnTable, begin: int, end: int) -
         )
     if end - begin > MOST_VERSIONS:
         raise ArgumentError(f"These are more than {MOST_VERSIONS} versions.", hint="Backfill them in parts.")
-    read = _Log(WatchedTable(located(trigger.table, settings.plan.tables, settings.tables_path)), trigger, begin, end)
+    table = WatchedTable(located(trigger.table, watchable_places(settings)), settings.tables.store_timeout)
+    read = _Log(table, trigger, begin, end)
     found = past_ranges(trigger, begin, read.commits(), MOST_RUNS)
     return read.cursor.table_id, found
 

@@ -43,6 +43,7 @@ from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence
+from scylla_spark.table_place import TablePlaces
 
 __all__ = ["COMMANDS", "Planner"]
 
@@ -59,6 +60,7 @@ class Planner:
         channels: of the settings, for notifications; None: there are none.
         group_bytes: a group ends when it has so many, at the next step.
         doubts: what planners before us of this process have met, and we set aside; None: nothing.
+        places: which tables triggers may watch; None: any that is supported.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Planner:
         channels: Channels | None = None,
         group_bytes: int = SOFT_GROUP_BYTES,
         doubts: Doubts | None = None,
+        places: TablePlaces | None = None,
     ) -> None:
         self.state = state
         self.fence = fence
@@ -83,7 +86,9 @@ class Planner:
         self._backfilling = Backfilling(journal, timers, self._launching)
         self._watching = Watching(journal, timers, self._launching)
         self._timing = Timing(journal, timers, self._launching, self._watching, ahead_us, now)
-        self._definitions = Definitions(journal, timers, self._launching, self._watching, self._timing)
+        self._definitions = Definitions(
+            journal, timers, self._launching, self._watching, self._timing, places or TablePlaces()
+        )
         self._defects = Defects(journal, self._definitions.stop)
         self._answers = Answers(journal, timers)
         self._telling = Telling(state, self._groups, self._watching, self._defects, self._definitions.listeners)

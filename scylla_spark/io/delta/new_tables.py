@@ -19,6 +19,7 @@ from scylla_spark.core.table_progress import Mark
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError
 from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rows, stored_version
+from scylla_spark.io.delta.log_place import store_options
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import DEPLOYMENT, PROGRESS, TABLES, TABLES_OF_FIRST_VERSION, VERSION, Table
@@ -56,7 +57,7 @@ def ensure_tables(settings: Settings, topic_ids: dict[str, str], *, now: int) ->
         ConfigError: the partition count differs, a topic is not the one these tables were filled from, the tables are of
             newer code, or one of them is gone.
     """
-    readers, wanted = TableReader(settings.tables_path), deployment(settings, topic_ids)
+    readers, wanted = TableReader.of(settings), deployment(settings, topic_ids)
     stored = readers.stored() if readers.exists(DEPLOYMENT) else {}
     if stored:
         check_version(stored)
@@ -65,7 +66,7 @@ def ensure_tables(settings: Settings, topic_ids: dict[str, str], *, now: int) ->
     first_rows = {PROGRESS: _first_marks(settings, now), DEPLOYMENT: stored_rows(wanted)}
     for table in TABLES:  # the deployment comes last: readers take it for the sign that all are there
         if not readers.exists(table):
-            _make(readers.path, table, first_rows.get(table, []))
+            _make(readers, table, first_rows.get(table, []))
     return stored or _agreed(readers, wanted)
 
 
@@ -103,13 +104,13 @@ def _first_marks(settings: Settings, now: int) -> list[dict[str, Any]]:
     return [progress_row("tasks", number, mark) | {"updated_at": from_us(now)} for number in range(settings.partitions)]
 
 
-def _make(path: str, table: Table, rows: list[dict[str, Any]]) -> None:
+def _make(readers: TableReader, table: Table, rows: list[dict[str, Any]]) -> None:
     """Writes the first version of a table, unless somebody else does so at the same time."""
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable, write_deltalake
+    from deltalake import CommitProperties, write_deltalake
     from deltalake.exceptions import DeltaError
 
-    place = f"{path}/{table.name}"
+    place = f"{readers.path}/{table.name}"
     try:
         write_deltalake(
             place,
@@ -118,10 +119,11 @@ def _make(path: str, table: Table, rows: list[dict[str, Any]]) -> None:
             partition_by=list(table.partitioned_by) or None,
             description=table.comment,
             configuration=PROPERTIES,
+            storage_options=store_options(place, readers.limit),
             commit_properties=CommitProperties(max_commit_retries=0),  # a second try would append to another's table
         )
     except DeltaError:
-        if not DeltaTable.is_deltatable(place):
+        if not readers.exists(table):
             raise
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import boot_us
-from scylla_spark.io.delta.log_place import Stamp, as_path, commit_name, is_local, log_of
+from scylla_spark.io.delta.log_place import Stamp, commit_name, is_local, log_of, store_options
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from deltalake import DeltaTable
 
 _STORE_PAUSE_US: Final = 5_000_000  # between two looks at a quiet table's commit in an object store: each is a request
@@ -44,17 +46,19 @@ class OpenTable:
     """One table; not thread safe.
 
     Args:
-        path: folder or URI.
+        path: canonical place.
+        limit: time limit of a request to a store, repeats included.
 
     Attributes:
         state: what was read last.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, limit: timedelta) -> None:
         self.state = UNKNOWN
         self._path = path
-        self._log = log_of(as_path(path))
-        self._pause_us = 0 if is_local(as_path(path)) else _STORE_PAUSE_US
+        self._limit = limit
+        self._log = log_of(path, limit)
+        self._pause_us = 0 if is_local(path) else _STORE_PAUSE_US
         self._table: DeltaTable | None = None
         self._seen = _Commit(-1, None)
         self._next_look_us = 0
@@ -76,7 +80,7 @@ class OpenTable:
     def _opened(self) -> DeltaTable:
         from deltalake import DeltaTable
 
-        found = DeltaTable(self._path)
+        found = DeltaTable(self._path, storage_options=store_options(self._path, self._limit))
         self._saw(self._commit(_version(found)))
         self.state = State(self.state.opened + 1, _version(found))
         return found

@@ -10,11 +10,12 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote
 
 from scylla_spark.clock import from_us, to_us
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.deferred_edge import common_edge, is_far, reaches_far
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
@@ -25,6 +26,7 @@ from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.table_progress import Mark, stored_mark
 from scylla_spark.errors import ConfigError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.deployment_record import check_partitions, stored_rules
+from scylla_spark.io.delta.log_place import STORE_LIMIT, commit_name, has_log, is_local, log_of
 from scylla_spark.io.delta.open_table import UNKNOWN, OpenTable, State
 from scylla_spark.io.delta.rows import (  # fmt: skip
     IDENTITY,
@@ -60,6 +62,8 @@ from scylla_spark.schemas import (
 from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     import polars as pl
     from deltalake import DeltaTable
 
@@ -73,22 +77,37 @@ class TableReader:
     """Reads the tables of one deployment; thread safe.
 
     Args:
-        path: folder or URI under which the tables lie.
+        path: folder or URI under which the tables are stored.
+        limit: time limit of a request to a store, repeats included.
+
+    Attributes:
+        path: as given.
+        limit: as given.
 
     Raises:
         ConfigError: the path has characters that delta-rs takes for parts of a URL, or cannot open.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, limit: timedelta = STORE_LIMIT) -> None:
         self.path = path.rstrip("/")
+        self.limit = limit
         if found := set(filter(_MISREAD_IN_URI.match if _URI.match(path) else _MISREAD.match, self.path)):
             raise ConfigError(
                 f"The path {visible(self.path)} has {' '.join(map(visible, sorted(found)))} in it, which delta-rs cannot open.",
                 hint="Keep the tables in a folder whose name has none of [ ] % | ^ \\, no control characters, and in a URI no ? and #.",
             )
-        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
         self._open: dict[str, OpenTable] = {}
         self._rules: Rules | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The reader of a deployment's tables.
+
+        Raises:
+            ConfigError: see above.
+        """
+        return cls(settings.tables_path, settings.tables.store_timeout)
 
     # -- the deployment -------------------------------------------------------------------------------------------------
 
@@ -129,19 +148,17 @@ class TableReader:
 
     def exists(self, table: Table) -> bool:
         """Whether a table was made."""
-        from deltalake import DeltaTable
-
         with self._reached():
-            return DeltaTable.is_deltatable(f"{self.path}/{table.name}")
+            return has_log(f"{self.path}/{table.name}", self.limit)
 
     def columns(self, table: Table) -> set[str]:
         """Names of the columns that a table has, which may be of an older or newer version."""
-        with self._lock:
+        with self._held(table):
             return _columns(self._newest(table))
 
     def features(self, table: Table) -> set[str]:
         """What of Delta a writer of the table must know, as its log names it; tables of the oldest form name nothing."""
-        with self._lock:
+        with self._held(table):
             return set(self._newest(table).protocol().writer_features or ())
 
     def marks(self) -> dict[tuple[str, int], Mark]:
@@ -377,14 +394,20 @@ class TableReader:
             missing_columns="insert",
             extra_columns="ignore",
             cast_options=casts,
+            storage_options=None if is_local(self.path) else self._request_limits(),
         )
+
+    def _request_limits(self) -> dict[str, Any]:
+        """The time limit of requests to the store, as polars takes it."""
+        ms = round(self.limit.total_seconds() * 1000)
+        return {"timeout": f"{ms}ms", "connect_timeout": f"{ms}ms", "retry_timeout_ms": ms}
 
     def files(self, table: Table) -> list[dict[str, Any]]:
         """One row per file of a table, from its log: its partition columns, `rows`, `bytes`, and `first_at` if the table has times.
 
         `first_at` is the earliest scheduled time, as an aware datetime; None where it is not known.
         """
-        with self._lock:
+        with self._held(table):
             actions = self._newest(table).get_add_actions(flatten=True)
         columns = {"num_records": "rows", "size_bytes": "bytes", "min.scheduled_time": "first_at"}
         columns |= {f"partition.{name}": name for name in table.partitioned_by}
@@ -398,7 +421,7 @@ class TableReader:
             table: which.
             known: a state whose files are known already: for that one, None comes in their place.
         """
-        with self._lock:
+        with self._held(table):
             newest = self._newest(table)
             state = self._open[table.name].state
             if state == known:
@@ -409,14 +432,22 @@ class TableReader:
         return state, list(zip(hours, paths, actions["num_records"].to_pylist(), strict=True))
 
     def history(self, table: Table, limit: int) -> list[dict[str, Any]]:
-        """The newest commits of a table, the newest first, as its log has them."""
-        with self._lock:
-            found: list[dict[str, Any]] = self._newest(table).history(limit)
+        """The newest commits of a table, the newest first, as its log has them, each with its `version`."""
+        with self._held(table):
+            self._newest(table)
+            newest = self._open[table.name].state.version
+        log, found = log_of(f"{self.path}/{table.name}", self.limit), list[dict[str, Any]]()
+        with self._reached(), suppress(FileNotFoundError):  # a clean-up has deleted the older ones
+            for version in range(newest, max(newest - limit, -1), -1):
+                with closing(log.opened(commit_name(version))) as file:
+                    infos = (json.loads(line).get("commitInfo") for line in file)
+                    info: dict[str, Any] = next(filter(None, infos), {})
+                found.append(info | {"version": version})
         return found
 
     def size(self, table: Table) -> dict[str, Any]:
         """Rows, files, bytes and version of a table, from its log."""
-        with self._lock:
+        with self._held(table):
             newest = self._newest(table)
             files = newest.get_add_actions(flatten=True)
             version = self._open[table.name].state.version
@@ -435,29 +466,25 @@ class TableReader:
         )
 
     def _files(self, table: Table, pruning: Pruning | None) -> list[str]:
-        with self._lock:
+        with self._held(table):
             files: list[str] = self._newest(table).file_uris(file_pruning_predicate=pruning or None)
         return [unquote(file) if file.startswith("/") else file for file in files]
 
     def _small(self, table: Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """A table of a few rows, without the cost of importing polars; a column that the table does not have is null."""
-        with self._lock:
-            newest = self._newest(table)
-            there = [name for name in columns if name in _columns(newest)]
-            batches = list(newest.scan(columns=there))
-        absent = dict.fromkeys(columns)
-        return [
-            absent | {name: batch[name][index].as_py() for name in there}
-            for batch in batches
-            for index in range(batch.num_rows)
-        ]
+        """The rows of a table of a few rows; a column that the table does not have is null."""
+        with self._reached():
+            return self.frame(table).select(columns).collect().to_dicts()
+
+    def _held(self, table: Table) -> threading.Lock:
+        """Guards what is open of one table: a table whose files do not answer keeps nobody from the others."""
+        return self._locks.setdefault(table.name, threading.Lock())
 
     def _newest(self, table: Table) -> DeltaTable:
         from deltalake.exceptions import TableNotFoundError
 
         one = self._open.get(table.name)
         if one is None:
-            one = self._open[table.name] = OpenTable(f"{self.path}/{table.name}")
+            one = self._open[table.name] = OpenTable(f"{self.path}/{table.name}", self.limit)
         with self._reached():
             try:
                 return one.newest()
@@ -489,7 +516,8 @@ class TableReader:
         )
 
     def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:
-        return in_us(frame).collect().to_dicts()
+        with self._reached():
+            return in_us(frame).collect().to_dicts()
 
 
 def _columns(table: DeltaTable) -> set[str]:

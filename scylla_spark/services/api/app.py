@@ -103,9 +103,11 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.api.threads
+        api.pauses.start()
         api.tail.start()
         api.audit.start()
         yield
+        api.pauses.stop()
         await api.audit.stop()
         api.desks.close()
         await anyio.to_thread.run_sync(api.tail.stop)

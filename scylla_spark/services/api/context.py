@@ -48,6 +48,7 @@ from scylla_spark.services.api.schedules.plan_mirror import PlanMirror
 from scylla_spark.services.api.tasks.known_handlers import KnownHandlers
 from scylla_spark.services.api.tasks.reader import TaskReader
 from scylla_spark.services.api.undeclared import Declared
+from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
 
 JSON: Final = "application/json"
@@ -79,6 +80,7 @@ class Api:
         desks: of the dispatchers.
         leases: calls of workers.
         metrics: of this process.
+        pauses: of the threads of this process.
         audit: who changed what, on its way to the tables.
         told: tells the planner of events, without waiting for answers to others.
         followers: of lines of tasks.
@@ -102,12 +104,14 @@ class Api:
         self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
+        self.pauses = InterpreterPauses(self.metrics.registry)
         self.audit = AuditTrail(self._tell_audit, self.metrics)
         self._simulating = False
         self.followers = Followers()
         self.pulse = Pulse(self.tail)
         self.login_codes = LoginCodes(secret)
         self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
+        self._sending = anyio.CapacityLimiter(settings.api.threads)
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._long = anyio.CapacityLimiter(LONG_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
@@ -117,6 +121,10 @@ class Api:
 
     def _is_reusable(self, queue: str) -> bool:
         return self.plan.ask(lambda plan: is_reusable(plan, self.settings, queue))
+
+    async def sends(self, call: Callable[[], T]) -> T:
+        """Runs what only sends to Kafka in a thread of its own kind: it does not wait for those who read tables."""
+        return await anyio.to_thread.run_sync(call, limiter=self._sending)
 
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""

@@ -130,6 +130,7 @@ def register(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(ClientDisconnect, lambda _request, _error: Response(status_code=499))  # nobody hears it
+    app.add_exception_handler(OSError, _of_storage)
     app.add_exception_handler(Exception, _of_defect)
 
 
@@ -189,6 +190,13 @@ def _methods(request: Request) -> str:
     """The methods that a path takes."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
+
+
+def _of_storage(_request: Request, error: Exception) -> Response:
+    """An error of the system: mostly a store of tables that did not answer in its time limit."""
+    log.error("a request failed", error=type(error).__name__, why=str(error)[:500])
+    why = f"The tables, or a file, cannot be read now ({type(error).__name__})."
+    return answer(UNREACHABLE, why, hint="Ask again in a moment; the log of the API says more.")
 
 
 def _of_defect(_request: Request, error: Exception) -> Response:

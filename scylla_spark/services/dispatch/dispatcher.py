@@ -129,7 +129,7 @@ class Dispatcher:
         self._policies = HandlerPolicies(settings, self.queues)
         self._follower: QueueFollower | None = None
         self._queues_known = True  # until somebody follows them
-        self._readers = TableReader(settings.tables_path)
+        self._readers = TableReader.of(settings)
         self._threads = Threads(self.mailbox)
         make = surroundings or (lambda _: Surroundings(now_us, boot_us, OpenTasksReader(self._readers), self._threads))
         self._around = make(self.mailbox)

@@ -37,7 +37,7 @@ class ReaderScan:
         self, settings: Settings, queues: QueuesInForce | None = None, *, most_bytes: int = MOST_BYTES
     ) -> None:
         self._queues = queues or QueuesInForce(start_definitions(settings.queues))
-        self._readers = TableReader(settings.tables_path)
+        self._readers = TableReader.of(settings)
         self._settings = settings
         self._most_bytes = most_bytes
 

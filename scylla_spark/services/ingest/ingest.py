@@ -102,7 +102,7 @@ class Ingest:
         self.promotion = DeferredFolder(self.tables, self.progress, settings)
         self.tasks_lock = threading.Lock()
         self.outcomes_lock = threading.Lock()
-        readers = TableReader(settings.tables_path)
+        readers = TableReader.of(settings)
         kept = LockedTables(self.tables, readers, self.progress, self.tasks_lock, self.outcomes_lock)
         self.maintenance = Maintenance(kept, settings, self._ends)
         self._stopping = threading.Event()
@@ -157,7 +157,7 @@ class Ingest:
         Raises:
             ConfigError: the tables were made with other settings, or are of newer code.
         """
-        stored = TableReader(self.tables.path).stored()
+        stored = TableReader.of(self.settings).stored()
         check_version(stored)
         check(stored, deployment(self.settings, {}))
         migrate(self.tables)
@@ -165,7 +165,7 @@ class Ingest:
 
     def begin(self) -> None:
         """Reads how far the tables are."""
-        marks = TableReader(self.tables.path).marks()
+        marks = TableReader.of(self.settings).marks()
         self.progress.begin(marks, self.settings.partitions, fold_target_us(self.settings, now_us()))
         self.clock.shown(max((mark.appended_us for mark in self.progress.tasks().values()), default=0))
         failpoint.reach("ingest.tables.prepared")

@@ -133,7 +133,7 @@ class LogBatches:
         if self._consumer is None:
             numbers = list(range(self._settings.partitions))
             kept = offset_ranges(self._settings, self._topic, numbers)
-            stored = TableReader(self._tables.path).log_positions()
+            stored = TableReader.of(self._settings).log_positions()
             self._positions = {n: _begin(stored.get(n, 0), *kept[n]) for n in numbers}
             self._consumer = consumer(self._settings, **_OPTIONS)
             self._consumer.assign([TopicPartition(self._topic, number) for number in numbers])

@@ -26,6 +26,7 @@ from scylla_spark.core.records.fact import Fence, FenceLog, Unreadable, decode, 
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.watched.commit_follower import watchable_places
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.records_reader import LogReader
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
@@ -111,7 +112,10 @@ class PlanTenure:
         queues = {name: queue.definition(name) for name, queue in self._settings.queues.items()}
         ahead_us = duration_us(self._settings.plan.ahead)
         channels = channels_of(self._settings)
-        self.planner = Planner(self._log.state, fence, ahead_us, self._now, queues, channels, doubts=self._doubts)
+        places = watchable_places(self._settings)
+        self.planner = Planner(
+            self._log.state, fence, ahead_us, self._now, queues, channels, doubts=self._doubts, places=places
+        )
         self._write_pauses()
         self._tail()
         self._tables.start()
@@ -153,7 +157,7 @@ class PlanTenure:
 
     def _exists(self, key: TaskKey) -> bool:
         """Whether the log, or the tables, have the task; the log is read first, so that nothing moves out of sight."""
-        tables = TableReader(self._settings.tables_path)
+        tables = TableReader.of(self._settings)
         logs = LogReader(self._settings, tables.rules(), tables.marks)
         try:
             found = logs.commands(partition_of(key.ordering_id, self._settings.partitions), key)
@@ -164,7 +168,7 @@ class PlanTenure:
     def _tail(self) -> None:
         """Reads all feeds from where the log says."""
         state, topic = self.planner.state, self._settings.topics.outcomes
-        marks = TableReader(self._settings.tables_path).marks()
+        marks = TableReader.of(self._settings).marks()
         places = {self._commands: state.commands, self._log.place: self._log.position}
         for number in range(self._settings.partitions):
             if number not in state.outcomes and ("outcomes", number) in marks:

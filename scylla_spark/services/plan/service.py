@@ -125,7 +125,7 @@ class PlanService:
             NotFoundError: there are no tables yet.
             ConfigError: the settings say another partition count than the tables: the log would be looked for among those of tasks.
         """
-        TableReader(self._settings.tables_path).agreed_rules(self._settings.partitions)
+        TableReader.of(self._settings).agreed_rules(self._settings.partitions)
         holder = SoleHolder(self._settings, "plan", self._settings.topics.schedules)
         try:
             while not holder.held(_POLL_S):

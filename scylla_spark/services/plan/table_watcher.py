@@ -23,8 +23,15 @@ from scylla_spark.core.plan.tables.unhanded import Unhanded
 from scylla_spark.core.plan.tables.watch import Place, Wanted
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io.delta.watched.commit_follower import MOST_COMMITS, UNREACHABLE, TableTrouble, WatchedTable, located
-from scylla_spark.services.plan.daemon_threads import DaemonThreads
+from scylla_spark.io.delta.watched.commit_follower import (
+    MOST_COMMITS,
+    UNREACHABLE,
+    TableTrouble,
+    WatchedTable,
+    located,
+    watchable_places,
+)
+from scylla_spark.services.daemon_threads import DaemonThreads
 from scylla_spark.services.plan.look_turns import LookTurns
 from scylla_spark.visible import as_clause
 
@@ -77,13 +84,13 @@ class TableWatcher:
     """Polls tables and tells the planner what has come.
 
     Args:
-        settings: `plan.poll`, `plan.tables`, and where our own tables lie.
+        settings: `plan` and `tables`.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._every_s = settings.plan.poll.total_seconds()
-        self._names = settings.plan.tables
-        self._own = settings.tables_path
+        self._places = watchable_places(settings)
+        self._limit = settings.tables.store_timeout
         self._wanted: Mapping[Place, Wanted] = {}
         self._looks: dict[Place, _Look] = {}
         self._found: SimpleQueue[_Begins | _Grew | _Reached | _Trouble] = SimpleQueue()
@@ -182,14 +189,17 @@ class TableWatcher:
         if look is not None and look.unhanded.hand_over(handed, now_us()):
             look.told = {}
             return look
-        table = look.table if look is not None else WatchedTable(located(trigger.table, self._names, self._own))
+        table = look.table if look is not None else self._table(trigger)
         look = _Look(table, trigger, Unhanded(trigger, handed))
         with self._changed:
             self._looks[place] = look
         return look
 
+    def _table(self, trigger: OnTable) -> WatchedTable:
+        return WatchedTable(located(trigger.table, self._places), self._limit)
+
     def _begin(self, place: Place, trigger: OnTable) -> None:
-        found = WatchedTable(located(trigger.table, self._names, self._own)).start(trigger)
+        found = self._table(trigger).start(trigger)
         if isinstance(found, TableTrouble):
             self._put_trouble(place, found)
             if found.resume is not None:

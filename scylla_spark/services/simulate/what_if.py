@@ -81,7 +81,7 @@ def what_if(settings: Settings, question: Question) -> WhatIf:
         ArgumentError: the window is empty, or a change is none.
         NotFoundError: there are no tables, or nothing ran in that window.
     """
-    readers = TableReader(settings.tables_path)
+    readers = TableReader.of(settings)
     queues = limits_in_force(settings, readers, question.changes)
     found = past(readers, question.start_us, question.stop_us)
     model = model_of(settings, readers.rules().partitions)

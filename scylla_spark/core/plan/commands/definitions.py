@@ -28,6 +28,7 @@ from scylla_spark.core.plan.triggers.tree import keys_of
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.table_place import TablePlaces
 
 MAX_DEFINITION_BYTES: Final = 256 * 1024
 Steps = Generator[str, None, tuple[dict[str, Any], list[TaskKey]]]
@@ -43,17 +44,19 @@ class Definitions:
         launching: takes back what was launched ahead.
         watching: arms what waits for absence.
         timing: says when the first fire is due.
+        places: which tables triggers may watch.
     """
 
     def __init__(
-        self, journal: Journal, timers: Timers, launching: Launching, watching: Watching, timing: Timing
-    ) -> None:
+        self, journal: Journal, timers: Timers, launching: Launching, watching: Watching, timing: Timing, places: TablePlaces
+    ) -> None:  # fmt: skip
         self._journal = journal
         self._state = journal.state
         self._timers = timers
         self._launching = launching
         self._watching = watching
         self._timing = timing
+        self._places = places
         self.listeners: dict[str, set[str]] = defaultdict(set)  # key → names of schedules
         self._indexed: dict[str, tuple[str, ...]] = {}
         self._circles = Circles(self._state, self.listeners)
@@ -88,10 +91,12 @@ class Definitions:
             What became of them, by name; keys of runs that were taken back.
 
         Raises:
-            ArgumentError: one of them is none; nothing is changed.
+            ArgumentError: one of them is none, or watches a table that triggers may not watch; nothing is changed.
             ConflictError: one of the names is taken, and `ifAbsent` was said, or one is at another change than `expect` says.
         """
         read = [_read(value) for value in command.fields["schedules"]]
+        for schedule, _ in read:
+            self._check_tables(schedule)
         names = [schedule.name for schedule, _ in read]
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -111,6 +116,11 @@ class Definitions:
                 keys += taken_back
                 yield name
         return done, keys
+
+    def _check_tables(self, schedule: Schedule) -> None:
+        for leaf in leaves(schedule.trigger):
+            if (table := table_of(leaf)) is not None:
+                self._places.of(table.table)
 
     def _put(self, schedule: Schedule, text: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
         old = self._state.entries.get(schedule.name)

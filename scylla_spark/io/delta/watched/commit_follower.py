@@ -7,19 +7,23 @@ there. The log is listed only where one of the answers is odd.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.tables.changes import Cursor, counts
 from scylla_spark.core.plan.tables.commit import Commit, Unreadable, read_commit
 from scylla_spark.core.plan.tables.table_metadata import Header
-from scylla_spark.core.plan.tables.table_name import is_place
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta.log_place import Stamp, as_path, commit_name, is_local, log_of
+from scylla_spark.io.delta.log_place import STORE_LIMIT, Stamp, commit_name, is_local, log_of
 from scylla_spark.io.delta.watched.log_files import Listing, header_at, ids_in, lines, listing
 from scylla_spark.io.delta.watched.matching_rows import CannotCountError, RowFilter, uncounted
+from scylla_spark.table_place import TablePlaces
 from scylla_spark.visible import as_clause
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 Trouble = Literal[
     "missing", "vanished", "replaced", "rewound", "truncated", "unreadable", "unreachable", "unsuitable", "uncounted"
@@ -58,48 +62,47 @@ class _Seen(NamedTuple):
     header: Header
 
 
-def located(table: str, names: Mapping[str, str], own: str) -> str:
-    """Where a table lies that a trigger names.
+def watchable_places(settings: Settings) -> TablePlaces:
+    """Which tables triggers may watch. Folders are compared as they are written, and where links lead."""
+
+    def resolved(*places: str) -> tuple[str, ...]:
+        return (*places, *(os.path.realpath(place) for place in places if is_local(place)))
+
+    return TablePlaces(settings.plan.tables, resolved(settings.tables_path), resolved(*settings.plan.allowed_places))
+
+
+def located(table: str, places: TablePlaces) -> str:
+    """The canonical place of a table.
 
     Args:
         table: an absolute path, a URI, or a name such as `main.sales.orders`.
-        names: name → path or URI.
-        own: path or URI under which the deployment's own tables lie: a trigger on one would fire by what its own runs write, for ever.
+        places: which tables triggers may watch.
 
     Raises:
-        ArgumentError: the name is not known, the path is relative, or the table is one of the deployment's own.
+        ArgumentError: the name is not known, the path is relative, or triggers may not watch the table.
     """
-    place = names.get(table, table)
-    if is_place(place):
-        path = as_path(place)
-        if _lies_under(path, as_path(own)):
-            raise ArgumentError(
-                f"The table {table!r} is one of the deployment's own, in which each run of its schedule leaves rows.",
-                hint="Wait for the ends of tasks by `after` or `batch`.",
-            )
-        return path
-    raise ArgumentError(
-        f"Nobody knows where the table {table!r} lies.",
-        hint="Give an absolute path or a URI, or name its place in the setting plan.tables.",
-    )
-
-
-def _lies_under(path: str, folder: str) -> bool:
-    """Whether a place is a folder, or lies in it, whatever links lead there."""
-    inner, outer = (os.path.realpath(one) if is_local(one) else one for one in (path, folder))
-    return inner == outer or inner.startswith(f"{outer}/")
+    place = places.of(table)
+    if place is None:
+        raise ArgumentError(
+            f"The place of the table {table!r} is not known.",
+            hint="Give an absolute path or a URI, or name its place in the setting plan.tables.",
+        )
+    if is_local(place):
+        places.check(os.path.realpath(place), table)
+    return place
 
 
 class WatchedTable:
     """Reads the commits of one table as they come. Not thread safe; what it remembers only spares reading.
 
     Args:
-        path: absolute path, or URI of an object store.
+        path: absolute path, or URI of an object store, in its canonical form.
+        limit: time limit of a request to a store, repeats included.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = as_path(path)
-        self._log = log_of(self.path)
+    def __init__(self, path: str, limit: timedelta = STORE_LIMIT) -> None:
+        self.path = path
+        self._log = log_of(path, limit)
         self._seen: _Seen | None = None
         self._quiet = 0  # looks without a commit, one after the other
 
@@ -162,7 +165,7 @@ class WatchedTable:
             return list(commits)
         if header is None:
             raise ArgumentError(f"The table {self.path} was not looked at yet.", hint="Poll it first.")
-        rows = RowFilter(self.path, header, trigger.where, [trigger.per] if trigger.per else [])
+        rows = RowFilter(self._log, header, trigger.where, [trigger.per] if trigger.per else [])
         try:
             return [self._narrowed(commit, rows) if counts(trigger, commit) else commit for commit in commits]
         except CannotCountError as error:

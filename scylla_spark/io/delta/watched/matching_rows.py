@@ -18,12 +18,11 @@ from scylla_spark.core.plan.tables.changes import narrowed
 from scylla_spark.core.plan.tables.commit import Commit, Count
 from scylla_spark.core.plan.tables.table_metadata import Header, json_object
 from scylla_spark.core.plan.triggers.trigger import Condition
-from scylla_spark.io.delta.log_place import is_local, store
+from scylla_spark.io.delta.log_place import LogFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
-    from pyarrow.fs import FileSystem
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -63,13 +62,13 @@ class RowFilter:
     """The conditions of a trigger on one table.
 
     Attributes:
-        table: path or URI.
+        log: of the table.
         header: what is true of the table at the commit.
         where: conditions, which hold all together.
         by: partition columns to count by.
     """
 
-    table: str
+    log: LogFiles
     header: Header
     where: Sequence[Condition]
     by: Sequence[str] = ()
@@ -184,7 +183,7 @@ class RowFilter:
     def _fragment(self, file: _File) -> ds.Fragment:
         import pyarrow.dataset as ds
 
-        return ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(file.path, self._files())
+        return ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(self.log.data(file.path))
 
     def _schema(self, files: Sequence[_File]) -> pa.Schema:
         """The columns by which rows of some files are compared: those of the table, in order of their names, as the first file has them.
@@ -210,11 +209,6 @@ class RowFilter:
         if condition is False:
             return None
         return self._fragment(file).scanner(schema=schema, filter=condition)
-
-    def _files(self) -> FileSystem:
-        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-
-        return SubTreeFileSystem(self.table, LocalFileSystem()) if is_local(self.table) else store(self.table)
 
     def _condition(self, schema: pa.Schema) -> Any:
         """The conditions on columns of files, as an expression; None: there are none; False: no row can meet them."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
+import anyio
 import anyio.to_thread
 import structlog
 
@@ -37,6 +38,7 @@ class AuditTrail:
         self._metrics = metrics
         self._waiting: deque[AuditEntry] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._thread = anyio.CapacityLimiter(1)
 
     def start(self) -> None:
         """Begins to send."""
@@ -68,7 +70,7 @@ class AuditTrail:
         while self._waiting:
             some = list(islice(self._waiting, MOST_ENTRIES))
             try:
-                await anyio.to_thread.run_sync(self._tell, some)
+                await anyio.to_thread.run_sync(self._tell, some, limiter=self._thread)
             except ArgumentError as error:  # no record can hold them
                 log.error("who changed what stands in the log alone", why=str(error)[:300], entries=len(some))
                 self._metrics.audit_lost.inc(len(some))

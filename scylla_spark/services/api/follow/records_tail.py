@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 import structlog
@@ -21,6 +23,7 @@ from scylla_spark.core.table_progress import Mark, joined
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.kafka import topics
 from scylla_spark.services.api.follow.recent_records import Beyond, BeyondTables, Happened, Raw, Standing
+from scylla_spark.services.daemon_threads import DaemonThreads
 
 log = structlog.get_logger("api")
 
@@ -66,6 +69,8 @@ class LogTail:
         self._marks: dict[int, Mark] = {}
         self._stop = threading.Event()
         self._wanted = threading.Event()
+        self._looks = DaemonThreads("table-marks")
+        self._looked: SimpleQueue[dict[int, Mark] | None] = SimpleQueue()  # None: the tables did not answer
         self._thread = threading.Thread(target=self._run, name="log-tail", daemon=True)
 
     def start(self) -> None:
@@ -76,6 +81,7 @@ class LogTail:
         """Ends it."""
         self._stop.set()
         self._wanted.set()
+        self._looks.stop()
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
 
@@ -236,12 +242,18 @@ class LogTail:
     def _read(self, consumer: KafkaConsumer, memory: BeyondTables, ends: dict[TopicPartition, int]) -> None:
         tidied_us = self._heard_us = boot_us()
         held: list[tuple[int, dict[int, Mark]]] = []  # marks and when they were read
+        is_looking = False
         while not self._stop.is_set():
             self._take(consumer.poll(timeout_ms=_POLL_MS), memory)
             if not self._caught_up and all(consumer.position(place) >= end for place, end in ends.items()):
                 with self._lock:
                     self._caught_up = True
             now = boot_us()
+            with suppress(Empty):
+                if (marks := self._looked.get_nowait()) is not None:
+                    held.append((now, marks))
+                    self._let_go(memory, held, now - _KEEP_US)
+                is_looking = False
             if now - tidied_us < _TIDY_US:
                 continue
             with self._lock:
@@ -251,13 +263,27 @@ class LogTail:
                     self._told.clear()
                     return
             consumer.end_offsets(list(ends)[:1])  # raises where the broker is away, which a poll does not
-            marks = joined(self._connection.readers.marks())
-            held.append((now, marks))
+            if not is_looking:
+                self._looks.do(self._look_at_tables)
+                is_looking = True
             with self._lock:
-                self._heard_us, self._marks = now, marks
-                while held and held[0][0] < now - _KEEP_US:
-                    memory.let_go(held.pop(0)[1])
+                self._heard_us = now
             tidied_us = now
+
+    def _let_go(self, memory: BeyondTables, held: list[tuple[int, dict[int, Mark]]], until_us: int) -> None:
+        """Drops what the tables held until then, by marks and when they were read; the newest are those of now."""
+        with self._lock:
+            self._marks = held[-1][1]
+            while held and held[0][0] < until_us:
+                memory.let_go(held.pop(0)[1])
+
+    def _look_at_tables(self) -> None:
+        """Reads how far the tables are, beside the logs: a store that does not answer makes nobody wait for what stands in Kafka."""
+        try:
+            self._looked.put(joined(self._connection.readers.marks()))
+        except Exception as error:
+            log.warning("the tables cannot be read, the logs are followed on", why=str(error)[:500])
+            self._looked.put(None)
 
     def _take(self, found: Mapping[TopicPartition, list[object]], memory: BeyondTables) -> None:
         if not found:

@@ -26,13 +26,13 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 
 
 @routes.get("/metrics", operation_id="show_the_metrics_of_the_server", responses=answers({}) | _TEXT)
-def metrics(api: Asked) -> Response:
+async def metrics(api: Asked) -> Response:
     """Numbers of this process, for Prometheus; dispatchers, planners and ingest have their own addresses."""
     return Response(generate_latest(api.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @routes.get("/openapi.json", operation_id="describe_the_server", responses=answers({200: dict[str, Any]}))
-def openapi(request: Request) -> Response:
+async def openapi(request: Request) -> Response:
     """This description."""
     return answer(request.app.openapi())
 

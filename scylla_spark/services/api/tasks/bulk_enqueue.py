@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from fastapi import Request
@@ -82,8 +83,8 @@ async def bulk(api: Asked, request: Request) -> Response:
     try:
         await _take(api, request, kind, told)
     except Problem as problem:
-        return await run_in_threadpool(told.broken_off, problem)
-    return Response(await run_in_threadpool(told.whole), media_type=LINES)
+        return await api.sends(partial(told.broken_off, problem))
+    return Response(await api.sends(told.whole), media_type=LINES)
 
 
 async def _take(api: Api, request: Request, kind: str, told: _Answers) -> None:
@@ -94,7 +95,7 @@ async def _take(api: Api, request: Request, kind: str, told: _Answers) -> None:
     """
     if kind in (LINES, "application/jsonl", "application/json-seq"):  # no type that forms of other sites can have
         async for some in _lines(request, api.settings.api.max_body):
-            await run_in_threadpool(told.take_lines, some)
+            await api.sends(partial(told.take_lines, some))
     elif kind == ARROW:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
             async for piece in request.stream():

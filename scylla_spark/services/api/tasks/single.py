@@ -251,7 +251,10 @@ async def _enqueued(
 
 
 async def _sent(api: Api, command: Command, send: Callable[[Command], Place] | None) -> Place:
-    place = await run_in_threadpool(send or api.scheduler.connection.send, command)
+    if send is None:
+        place = await api.sends(partial(api.scheduler.connection.send, command))
+    else:
+        place = await run_in_threadpool(send, command)
     api.tasks.sent(place)
     return place
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _launch: threading.Thread | None = None
+_submitted_by = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else 0  # the JVM that started us
 _NICENESS = 5  # about a third of the weight of a process of normal priority
 _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -153,6 +155,39 @@ def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None
     _launch = threading.Thread(target=launch, name="spark-launch")
     _launch.start()
     return _launch
+
+
+def jvm_ended() -> str | None:
+    """How the JVM of this process's session ended, in words; None while it runs, or where there was none."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - no other way to ask
+    if gateway is None:
+        return None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:  # under spark-submit it is our parent
+        return None if _submitted_by in (0, os.getppid()) else "killed"
+    code = process.poll()
+    if code is None:
+        return None
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def end_jvm(code: int) -> None:
+    """Ends the JVM of this process's session at once, however it is: for a stop that takes too long.
+
+    Args:
+        code: its exit code under spark-submit, which is that of the whole command.
+    """
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+    elif gateway is not None:
+        with contextlib.suppress(Exception):  # there is no answer to this
+            gateway.jvm.java.lang.Runtime.getRuntime().halt(code)
 
 
 class _OwnSession(dict[str, Any]):

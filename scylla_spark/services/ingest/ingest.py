@@ -271,7 +271,7 @@ class Ingest:
         _callbacks.setLevel(logging.CRITICAL + 1)
         until_us = boot_us() + _STOP_PATIENCE_US
         with ThreadPoolExecutor(len(self._queries) or 1) as threads:
-            list(threads.map(lambda query: _stop_between_batches(query, until_us), self._queries))
+            list(threads.map(lambda query: self._end(query, until_us), self._queries))
         self._queries.clear()
         for guard in self._guards.values():
             guard.close()
@@ -285,6 +285,25 @@ class Ingest:
         if self._sole is not None:
             self._sole.release()
             self._sole = None
+
+    def _end(self, query: StreamingQuery, until_us: int) -> None:
+        """Stops a query while it waits for its trigger; one whose batch takes longer is interrupted, and the next start repeats that.
+
+        What Spark says to that is no news: its log is turned off. A query that cannot be stopped ends with its JVM.
+        """
+        try:
+            name, pause, told_us = query.name, threading.Event(), 0
+            while query.isActive and query.status["isTriggerActive"] and boot_us() < until_us:
+                if not told_us:
+                    told_us = boot_us()
+                    log.info("the stop waits for a batch", query=name, limit_s=(until_us - told_us) // 1_000_000)
+                pause.wait(0.1)
+            if query.isActive and query.status["isTriggerActive"]:
+                log.warning("a batch is interrupted; the next start repeats it", query=name)
+                self.spark.sparkContext.setLogLevel("OFF")
+            query.stop()
+        except Exception as error:
+            log.warning("a query did not stop in good order; the next start repeats its batch", error=repr(error)[:300])
 
     def write_tasks(self, batch: DataFrame, _batch_id: int) -> None:
         """One batch of the `tasks` topic: MERGE of what is near, `deferred`, `rejected`, `progress`. Idempotent under replay."""
@@ -392,11 +411,3 @@ class Ingest:
 def _set(positions: Mapping[int, int]) -> dict[int, int]:
     """Those that are not at the beginning."""
     return {number: offset for number, offset in positions.items() if offset}
-
-
-def _stop_between_batches(query: StreamingQuery, until_us: int) -> None:
-    """Stops a query while it waits for its trigger; one whose batch takes longer than that is interrupted, and repeats it later."""
-    pause = threading.Event()
-    while query.isActive and query.status["isTriggerActive"] and boot_us() < until_us:
-        pause.wait(0.1)
-    query.stop()

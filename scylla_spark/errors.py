@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """In words: "not found"."""
+        """In words, such as "not found"."""
         return self.name.lower().replace("_", " ")
 
 

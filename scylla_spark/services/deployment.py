@@ -27,7 +27,7 @@ from scylla_spark.errors import (
 )
 from scylla_spark.io.host.foreign_errors import full_folder, no_space, outage_in
 from scylla_spark.io.host.private_files import make_folder
-from scylla_spark.io.host.session import end_jvm, jvm_ended, launch_jvm, open_session
+from scylla_spark.io.host.session import discard_jvm, end_jvm, jvm_ended, launch_jvm, open_session, silence
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
 from scylla_spark.services.bounded_stop import LIMIT_S, Stop
 from scylla_spark.services.metrics_server import MetricsServer
@@ -45,6 +45,9 @@ S = TypeVar("S", bound=Service)
 _PATIENCE_S = 8.0  # of a service that waits for those attached before it
 _POLL_S = 0.05
 _LOOK_S = 0.5
+_AGAIN_US = 60_000_000  # a service that ended again within this time …
+_AGAIN_PAUSE_S = 5.0  # … is started after this pause
+_SILENCE_S = 5.0
 _CLOSE_S = 20.0  # that Spark may take to stop; then its JVM is killed
 
 
@@ -67,8 +70,9 @@ class Deployment:
         self.broker: BrokerKeeper | None = None
         self._services: dict[str, Service] = {}  # in the order in which they were started
         self._server: MetricsServer | None = None
-        self._own_session = False
+        self._own_session = self._had_session = False
         self._uses_jvm = False
+        self._started_again: dict[str, int] = {}  # role → boot clock
         self._begun = False
         self._ends: list[Stop] = []  # in the order in which the parts began
 
@@ -120,6 +124,7 @@ class Deployment:
         self._uses_jvm = wants_session
         if wants_session and self.spark is None:
             launch_jvm(self.settings, services=True)  # it takes seconds to start: let that begin
+            self._ends.append(Stop("jvm without a session", self._discard_jvm))
         if embedded:
             self.broker = self._start_broker()
             yield
@@ -176,6 +181,9 @@ class Deployment:
         """Replaces a service that cannot go on by the time that it knows; the others go on meanwhile."""
         log.error("a service ended and is started again", role=role, why=why.message)
         assert self._server is not None
+        if boot_us() - self._started_again.get(role, -_AGAIN_US) < _AGAIN_US:
+            threading.Event().wait(_AGAIN_PAUSE_S)
+        self._started_again[role] = boot_us()
         Stop(role, self._services[role].stop).carry_out()
         service = self._services[role] = role_named(role).make(self.settings, self._server)
         service.start()
@@ -191,6 +199,7 @@ class Deployment:
         log.info("starting Spark")
         self._own_session = SparkSession.getActiveSession() is None
         self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}", services=True)
+        self._had_session = True
         return self.spark
 
     def _close_session(self) -> None:
@@ -198,6 +207,10 @@ class Deployment:
             spark, self.spark = self.spark, None
             if jvm_ended() is None:
                 spark.stop()
+
+    def _discard_jvm(self) -> None:
+        if not self._had_session:  # the start failed before, or in the midst of it
+            discard_jvm()
 
     def _attach(self, spark: SparkSession, stop: threading.Event) -> None:
         """Attaches the services that need the session, the last started first, each once those before are ready or a while is over."""
@@ -335,6 +348,8 @@ class Deployment:
             Exception: the first one that a part failed with; the others are ended all the same.
         """
         failures = []
+        if self.spark is not None and self._own_session and jvm_ended() is None:
+            self._ends.append(Stop("log of spark", partial(silence, self.spark), _SILENCE_S))
         while self._ends:
             try:
                 self._ends.pop().carry_out()

@@ -18,7 +18,7 @@ _SPARK: Final = ("py4j", "pyspark")
 _STORES: Final = ("deltalake", "polars", "pyarrow", "_internal")
 _OF_SPARK: Final = re.compile(
     r"\bjava\.(io|net|nio|util\.concurrent)\.|OutOfMemory|InterruptedException|org\.apache\.kafka\.|\bhadoop\.|\bsoftware\.amazon\."
-    r"|stopped SparkContext|SparkContext was shut down|DELTA_CONCURRENT|JAVA_GATEWAY_EXITED",
+    r"|of a JVM that has ended|stopped SparkContext|SparkContext was shut down|DELTA_CONCURRENT|JAVA_GATEWAY_EXITED",
 )
 """What Spark's texts name when storage, network, brokers, memory or the JVM itself have failed."""
 _LONGEST: Final = 300
@@ -30,10 +30,12 @@ def outage_in(error: BaseException) -> SchedulerError | None:
     Args:
         error: as it was raised; what it was raised from is looked at, too.
     """
+    if isinstance(error, DiskFullError):
+        return error
     for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in _NO_SPACE:
             return no_space(cause.filename)
-        if _SPACE_TEXT.search(str(cause)):
+        if _SPACE_TEXT.search(_text(cause)):
             return no_space(None)
     if isinstance(error, SchedulerError):
         return error
@@ -75,7 +77,7 @@ def _is_outage(error: BaseException) -> bool:
     library = type(error).__module__.partition(".")[0]
     if isinstance(error, OSError | MemoryError) or library in ("kafka", *_STORES):
         return True
-    return library in _SPARK and (type(error).__name__ == "Py4JNetworkError" or bool(_OF_SPARK.search(str(error))))
+    return library in _SPARK and (type(error).__name__ == "Py4JNetworkError" or bool(_OF_SPARK.search(_text(error))))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -87,6 +89,14 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
+def _text(error: BaseException) -> str:
+    """The text of an error; of one that has to be asked of a JVM that has ended, its kind."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__} of a JVM that has ended"
+
+
 def _first_line(error: BaseException) -> str:
-    line = next(iter(str(error).strip().splitlines()), "no reason given")
+    line = next(iter(_text(error).strip().splitlines()), "no reason given")
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import ConfigError, SetupError
+from scylla_spark.errors import ConfigError, ExitCode, SetupError
 from scylla_spark.io.host.s3_options import is_s3, s3_options
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _launch: threading.Thread | None = None
 _submitted_by = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else 0  # the JVM that started us
+_LAUNCH_S = 20.0
 _NICENESS = 5  # about a third of the weight of a process of normal priority
 _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -173,6 +174,13 @@ def jvm_ended() -> str | None:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
+def silence(spark: SparkSession) -> None:
+    """Has the JVM of a session of ours say nothing more: what it says of work that is cut off is no news, and goes on for pages."""
+    spark.sparkContext.setLogLevel("OFF")
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only way to System.err, to which Scala's thread pools write
+    jvm.java.lang.System.setErr(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
+
+
 def end_jvm(code: int) -> None:
     """Ends the JVM of this process's session at once, however it is: for a stop that takes too long.
 
@@ -188,6 +196,17 @@ def end_jvm(code: int) -> None:
     elif gateway is not None:
         with contextlib.suppress(Exception):  # there is no answer to this
             gateway.jvm.java.lang.Runtime.getRuntime().halt(code)
+
+
+def discard_jvm() -> None:
+    """Ends a JVM that was launched for a session that was never made; left alone it would report for pages that nobody wants it."""
+    from pyspark import SparkContext
+
+    if _launch is None or SparkContext._active_spark_context is not None:  # noqa: SLF001
+        return
+    _launch.join(_LAUNCH_S)
+    end_jvm(ExitCode.OUTAGE)
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session launches another
 
 
 class _OwnSession(dict[str, Any]):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import structlog
 
@@ -31,12 +32,14 @@ from scylla_spark.io.delta.migration import migrate
 from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.foreign_errors import outage_in
 from scylla_spark.io.host.session import fit_to_cluster
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
 from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
 from scylla_spark.io.kafka.topic_setup import ensure_topics, partition_count
 from scylla_spark.io.kafka.topics import end_offsets, newest_append_us, offset_ranges, source_options
+from scylla_spark.services.ingest.ends_of_queries import end_query
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.log_batches import LogBatches
@@ -106,6 +109,7 @@ class Ingest:
         kept = LockedTables(self.tables, readers, self.progress, self.tasks_lock, self.outcomes_lock)
         self.maintenance = Maintenance(kept, settings, self._ends)
         self._stopping = threading.Event()
+        self._between = f"ingest-between-{uuid4().hex}"  # job group of what is done between batches
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []
         self._logs: LogBatches | None = None
@@ -218,6 +222,7 @@ class Ingest:
 
     def _keep_time(self) -> None:
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "ingest-timer")
+        self.spark.sparkContext.setJobGroup(self._between, "ingest, between batches")
         pause, told_us = 0.0, -_LAG_US
         while not self._stopping.wait(pause):
             if boot_us() - told_us >= _LAG_US:
@@ -226,10 +231,15 @@ class Ingest:
                 told_us = boot_us()
             try:
                 pause = _BUSY_S if self.turn(self.clock.now()) else _IDLE_S
-            except Exception:  # nothing depends on its being in time
+            except Exception as error:  # nothing depends on its being in time
                 pause = _FAILED_S
                 if not self._stopping.is_set():
-                    log.exception("work between batches failed; tried again", after_s=pause)
+                    log.warning(
+                        "work between batches failed; tried again",
+                        after_s=pause,
+                        exc_info=outage_in(error) is None,
+                        error=repr(error)[:300],
+                    )
 
     def hear_the_time(self) -> None:
         """Asks the broker for the newest append time until it has proven the clock; nothing changes where it does not answer."""
@@ -266,12 +276,12 @@ class Ingest:
         return all(query.isActive for query in self._queries)
 
     def stop(self) -> None:
-        """Ends both queries, at a batch boundary where that comes within some seconds, and lets go of the tables."""
+        """Ends both queries, at a batch boundary where that comes within some seconds, and releases the tables."""
         self._stopping.set()
         _callbacks.setLevel(logging.CRITICAL + 1)
         until_us = boot_us() + _STOP_PATIENCE_US
         with ThreadPoolExecutor(len(self._queries) or 1) as threads:
-            list(threads.map(lambda query: self._end(query, until_us), self._queries))
+            list(threads.map(lambda query: end_query(self.spark, query, until_us, self._between), self._queries))
         self._queries.clear()
         for guard in self._guards.values():
             guard.close()
@@ -285,25 +295,6 @@ class Ingest:
         if self._sole is not None:
             self._sole.release()
             self._sole = None
-
-    def _end(self, query: StreamingQuery, until_us: int) -> None:
-        """Stops a query while it waits for its trigger; one whose batch takes longer is interrupted, and the next start repeats that.
-
-        What Spark says to that is no news: its log is turned off. A query that cannot be stopped ends with its JVM.
-        """
-        try:
-            name, pause, told_us = query.name, threading.Event(), 0
-            while query.isActive and query.status["isTriggerActive"] and boot_us() < until_us:
-                if not told_us:
-                    told_us = boot_us()
-                    log.info("the stop waits for a batch", query=name, limit_s=(until_us - told_us) // 1_000_000)
-                pause.wait(0.1)
-            if query.isActive and query.status["isTriggerActive"]:
-                log.warning("a batch is interrupted; the next start repeats it", query=name)
-                self.spark.sparkContext.setLogLevel("OFF")
-            query.stop()
-        except Exception as error:
-            log.warning("a query did not stop in good order; the next start repeats its batch", error=repr(error)[:300])
 
     def write_tasks(self, batch: DataFrame, _batch_id: int) -> None:
         """One batch of the `tasks` topic: MERGE of what is near, `deferred`, `rejected`, `progress`. Idempotent under replay."""

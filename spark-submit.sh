@@ -58,9 +58,9 @@ export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 # Fetched on first use; afterwards this only checks the hashes and needs no network.
 jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars "$@")
 
-# Drain on Ctrl-C and SIGTERM; a second one ends everything at once. Spark's JVM would stop everything at once, so it is told to ignore both (a JVM leaves signals
-# alone that are ignored when it starts). It gets a process group with the Python driver, its child, and we pass signals on:
-# the driver drains and ends, and Spark ends after it.
+# Drain on Ctrl-C and SIGTERM; a second one ends everything at once. Spark's JVM would stop everything at the first, so it is told
+# to ignore both (a JVM leaves signals alone that are ignored when it starts). It gets a process group with the Python driver, its
+# child, and we pass the first signal on once the driver listens: the driver drains and ends, and Spark ends after it.
 listening=$(mktemp -d)/listening
 export SCYLLASPARK_LISTENING=$listening
 set -m
@@ -81,7 +81,9 @@ ask() {
   if [ -z "$stopping" ]; then
     stopping=$SECONDS
   elif [ $((SECONDS - stopping)) -ge 2 ]; then  # what comes sooner is the same request
+    echo "error: ended by a second signal before everything was drained; the next start goes on." >&2
     kill -KILL -- "-$spark" 2>/dev/null || true
+    exit 130
   fi
 }
 trap ask INT TERM HUP
@@ -92,10 +94,14 @@ if [ -n "$stopping" ]; then
   # a driver that is just starting does not listen yet
   while [ ! -e "$listening" ] && kill -0 "$spark" 2>/dev/null; do sleep 0.2; done
   kill -TERM -- "-$spark" 2>/dev/null || true
-  code=0
-  while kill -0 "$spark" 2>/dev/null; do
+  while
     code=0
     wait "$spark" || code=$?
-  done
+    kill -0 "$spark" 2>/dev/null  # a further signal ends `wait`
+  do :; done
+fi
+if [ "$code" -gt 128 ]; then
+  echo "error: Spark's JVM has ended (signal $((code - 128))). Start this again; nothing is lost. If memory was short, the kernel's log says so: dmesg." >&2
+  code=5
 fi
 exit "$code"

@@ -49,7 +49,7 @@ elif command -v spark-submit >/dev/null; then
   python=${PYSPARK_PYTHON:-python3}
 else
   echo "error: no spark-submit: run 'make setup' here, or set SPARK_HOME" >&2
-  exit 1
+  exit 7
 fi
 export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$python}
 export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$python}
@@ -58,9 +58,11 @@ export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 # Fetched on first use; afterwards this only checks the hashes and needs no network.
 jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars "$@")
 
-# Drain on Ctrl-C and SIGTERM. Spark's JVM would stop everything at once, so it is told to ignore both (a JVM leaves signals
-# alone that are ignored when it starts). It gets a process group with the Python driver, its child, and we pass signals on:
-# the driver drains and ends, and Spark ends after it.
+# Drain on Ctrl-C and SIGTERM; a second one ends everything at once. Spark's JVM would stop everything at the first, so it is told
+# to ignore both (a JVM leaves signals alone that are ignored when it starts). It gets a process group with the Python driver, its
+# child, and we pass the first signal on once the driver listens: the driver drains and ends, and Spark ends after it.
+listening=$(mktemp -d)/listening
+export SCYLLASPARK_LISTENING=$listening
 set -m
 (
   trap '' INT TERM
@@ -75,13 +77,31 @@ set -m
 spark=$!
 set +m
 stopping=
-trap 'stopping=1' INT TERM HUP
+ask() {
+  if [ -z "$stopping" ]; then
+    stopping=$SECONDS
+  elif [ $((SECONDS - stopping)) -ge 2 ]; then  # what comes sooner is the same request
+    echo "error: ended by a second signal before everything was drained; the next start goes on." >&2
+    kill -KILL -- "-$spark" 2>/dev/null || true
+    exit 130
+  fi
+}
+trap ask INT TERM HUP
+trap 'rm -rf "${listening%/*}"' EXIT
 code=0
 wait "$spark" || code=$?
 if [ -n "$stopping" ]; then
-  # more than once: a driver that is just starting does not listen yet
-  while kill -TERM -- "-$spark" 2>/dev/null; do sleep 0.5; done
-  code=0
-  wait "$spark" || code=$?
+  # a driver that is just starting does not listen yet
+  while [ ! -e "$listening" ] && kill -0 "$spark" 2>/dev/null; do sleep 0.2; done
+  kill -TERM -- "-$spark" 2>/dev/null || true
+  while
+    code=0
+    wait "$spark" || code=$?
+    kill -0 "$spark" 2>/dev/null  # a further signal ends `wait`
+  do :; done
+fi
+if [ "$code" -gt 128 ]; then
+  echo "error: Spark's JVM has ended (signal $((code - 128))). Start this again; nothing is lost. If memory was short, the kernel's log says so: dmesg." >&2
+  code=5
 fi
 exit "$code"

@@ -3,6 +3,27 @@
 from __future__ import annotations
 
 import reprlib
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a process of ours ends; every command uses these. `docs/operations.md` has the same table, with what to do."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    OUTAGE = 5
+    TIMED_OUT = 6
+    CONFIGURATION = 7
+    DEFECT = 70
+    INTERRUPTED = 130
+
+    @property
+    def meaning(self) -> str:
+        """In words, such as "not found"."""
+        return self.name.lower().replace("_", " ")
 
 
 class SchedulerError(Exception):
@@ -14,7 +35,7 @@ class SchedulerError(Exception):
         **fields: structured details, kept in `fields` for logs and JSON output.
     """
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
 
     def __init__(self, message: str, *, hint: str = "", **fields: object) -> None:
         super().__init__(message)
@@ -29,13 +50,13 @@ class SchedulerError(Exception):
 class ArgumentError(SchedulerError, ValueError):
     """The caller passed something that cannot be accepted; nothing was stored."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class ConfigError(SchedulerError):
     """The settings are wrong or contradict what the deployment was made with."""
 
-    exit_code = 2
+    exit_code = ExitCode.CONFIGURATION
 
 
 class VersionError(ConfigError):
@@ -45,33 +66,45 @@ class VersionError(ConfigError):
 class SetupError(SchedulerError):
     """This machine lacks something that the command needs (Java, jars, packages)."""
 
+    exit_code = ExitCode.CONFIGURATION
+
 
 class NotFoundError(SchedulerError):
     """No such task, lane, queue or handler."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOT_FOUND
 
 
 class ConflictError(SchedulerError):
     """Somebody else holds what was asked for, or the state does not allow the request."""
 
-    exit_code = 4
+    exit_code = ExitCode.CONFLICT
 
 
 class UnreachableError(SchedulerError):
-    """A server that is needed does not answer."""
+    """A server or process that is needed does not answer, or has ended."""
 
-    exit_code = 5
+    exit_code = ExitCode.OUTAGE
 
 
 class BrokerError(UnreachableError):
     """The embedded broker could not be started or has died."""
 
 
+class DiskFullError(UnreachableError):
+    """A disk that is needed has no space left."""
+
+
+class ClockError(SchedulerError):
+    """This machine's clock is wrong, or was wrong until now."""
+
+    exit_code = ExitCode.OUTAGE
+
+
 class WaitTimeoutError(SchedulerError, TimeoutError):
     """What was waited for did not happen in time; it may still happen later."""
 
-    exit_code = 6
+    exit_code = ExitCode.TIMED_OUT
 
 
 class TaskFailed(SchedulerError):

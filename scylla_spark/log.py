@@ -11,8 +11,11 @@ from typing import TextIO, cast
 
 import structlog
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Log
 from scylla_spark.visible import visible_lines
+
+_SELDOM_US = 10_000_000
 
 
 class _Lines(io.TextIOBase):
@@ -58,7 +61,25 @@ def configure(log: Log) -> None:
     )
     handler = logging.StreamHandler(target)
     handler.setFormatter(_Visible("%(message)s"))
+    handler.addFilter(_Seldom("kafka"))
     logging.basicConfig(handlers=[handler], level=logging.ERROR, force=True)
+
+
+class _Seldom(logging.Filter):
+    """Lets each line of a library's source speak once in a while: while a broker is away, its clients repeat themselves for ever."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._told_us: dict[tuple[str, int], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not super().filter(record):
+            return True  # of others everything
+        place, now = (record.pathname, record.lineno), boot_us()
+        seldom = now - self._told_us.get(place, -_SELDOM_US) < _SELDOM_US
+        if not seldom:
+            self._told_us[place] = now
+        return not seldom
 
 
 class _Visible(logging.Formatter):

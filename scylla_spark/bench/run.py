@@ -18,7 +18,7 @@ from scylla_spark.bench import report
 from scylla_spark.bench.deployment_under_test import Options, say
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Log
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ExitCode
 
 BENCHES: Final = {
     "lateness": "how late tasks start that are due some seconds ahead, and what that costs in CPU",
@@ -141,7 +141,9 @@ def _result_stream() -> Iterator[IO[str]]:
     """The real stdout; meanwhile whatever anybody else writes to it, the JVM included, goes to stderr."""
     sys.stdout.flush()
     kept = os.dup(1)
-    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is tidied up
+    previous = signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(ExitCode.INTERRUPTED)
+    )  # so that everything is tidied up
     try:
         os.dup2(2, 1)
         with os.fdopen(os.dup(kept), "w") as out:

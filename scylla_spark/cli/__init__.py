@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
+from scylla_spark.errors import ExitCode
+
 _GLOBAL_WITH_VALUE: Final = ("-o", "--output", "--columns", "--profile", "--config", "--data", "--set")
 _GLOBAL_FLAGS: Final = ("--no-color", "-q", "--quiet", "--debug")
 _PASSED_ON: Final = ("bench",)  # what follows belongs to somebody else
@@ -23,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = run(sys.argv[1:] if arguments is None else arguments)
     except Exception:  # only with --debug; not left to Python, which would print the error's text as it is
         sys.stderr.write(_traceback())
-        code = 1
+        code = ExitCode.DEFECT
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -32,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command; returns its exit code: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."""
+    """Runs one command; returns its exit code."""
     gc.disable()  # the many objects of imports are no garbage; looking at them again and again costs time
     import typer
 
     from scylla_spark.cli.output import ReaderGone, error
-    from scylla_spark.errors import SchedulerError
+    from scylla_spark.io.host.foreign_errors import outage_in
 
     command = _command()
     gc.enable()
@@ -46,11 +48,6 @@ def run(arguments: Sequence[str]) -> int:
     try:
         result = command(args=given, prog_name="scylla-spark", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except SchedulerError as problem:
-        if debug:
-            raise
-        error(problem.message, problem.hint)
-        return problem.exit_code
     except typer.TyperException as problem:
         told = getattr(problem, "format_message", problem.__str__)()
         place = getattr(problem, "ctx", None)
@@ -58,21 +55,25 @@ def run(arguments: Sequence[str]) -> int:
             sys.stderr.write(told + "\n")
         else:
             error(told, f"See: {place.command_path if place is not None else 'scylla-spark'} --help")
-        return 2
+        return ExitCode.USAGE
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
-        return 130
+        return ExitCode.INTERRUPTED
     except (ReaderGone, BrokenPipeError):  # it has seen enough
         _mute()
         return 0
     except Exception as problem:
         if debug:
             raise
+        known = outage_in(problem)
+        if known is not None:
+            error(known.message, known.hint)
+            return known.exit_code
         error(
             f"{type(problem).__name__}: {problem}",
             "This is a defect of scylla-spark, or of what it was given; --debug shows where.",
         )
-        return 1
+        return ExitCode.DEFECT
 
 
 @cache

@@ -29,8 +29,10 @@ from scylla_spark.cli.commands import (
 )
 from scylla_spark.cli.commands import config as settings
 from scylla_spark.cli.context import parsed
+from scylla_spark.errors import ExitCode
 
-_EPILOG = "Global options may stand anywhere. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."
+_CODES = ", ".join(f"{code.value} {code.meaning}" for code in ExitCode)
+_EPILOG = f"Global options may stand anywhere. Exit codes: {_CODES}."
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG,

@@ -64,6 +64,7 @@ _OTHER_VARIABLES = {
     "IVY_SETTINGS",
     "SUBMIT_ARGS",
     "FAILPOINTS",
+    "LISTENING",
     "URL",
 }  # jar cache, spark-submit.sh, fail points, commands
 

@@ -25,7 +25,7 @@ from scylla_spark.demo.check import Finding
 from scylla_spark.demo.evidence import History, Intended
 from scylla_spark.demo.send import Sender
 from scylla_spark.demo.witness import Receiver
-from scylla_spark.errors import ConflictError, WaitTimeoutError
+from scylla_spark.errors import ConflictError, ExitCode, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
@@ -228,7 +228,7 @@ def _folder(data: Path | None, stack: ExitStack) -> Path:
 def _aside(path: Path) -> Iterator[TextIO]:
     """Sends stderr to a file, with our log and what libraries, JVMs and children say; yields the true stderr.
 
-    If it ends with an error, the end of that file is shown.
+    If it ends with an error, the last lines of our own log are shown, without what the JVM said while it was stopped.
     """
     with os.fdopen(os.dup(2), "w", buffering=1) as screen, path.open("a", buffering=1) as file:
         os.dup2(file.fileno(), 2)
@@ -236,7 +236,7 @@ def _aside(path: Path) -> Iterator[TextIO]:
             with _logging(file):
                 yield screen
         except Exception:
-            lines = [line for line in path.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
+            lines = [line for line in path.read_text(errors="replace").splitlines() if line.startswith("{")]
             screen.writelines(f"demo.log: {visible(line)}\n" for line in lines[-_TOLD:])
             raise
         finally:
@@ -269,13 +269,13 @@ def _ending(limit_s: float, screen: TextIO) -> Iterator[None]:
 
     def give_up() -> None:
         screen.write(f"error: the demo hangs: it has not ended {_STOP_S:g} s after its limit of {limit_s:g} s\n")
-        os._exit(1)
+        os._exit(ExitCode.FAILED)
 
     watchdog = threading.Timer(limit_s + _STOP_S, give_up)
     watchdog.daemon = True
     watchdog.start()
     main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main_thread else None
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.INTERRUPTED)) if main_thread else None
     try:
         yield
     finally:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self, TypeVar
@@ -16,10 +17,20 @@ from prometheus_client import CollectorRegistry
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Metrics, Settings
-from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.errors import (
+    ArgumentError,
+    ClockError,
+    ConflictError,
+    ExitCode,
+    NotFoundError,
+    SchedulerError,
+    UnreachableError,
+)
+from scylla_spark.io.host.foreign_errors import full_folder, no_space, outage_in
 from scylla_spark.io.host.private_files import make_folder
-from scylla_spark.io.host.session import launch_jvm, open_session
+from scylla_spark.io.host.session import discard_jvm, end_jvm, jvm_ended, launch_jvm, open_session, silence
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
+from scylla_spark.services.bounded_stop import LIMIT_S, Stop
 from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.roles import ROLES, role_named
@@ -28,13 +39,18 @@ from scylla_spark.services.service import Service, Serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scylla_spark.io.host.broker import EmbeddedBroker
+    from scylla_spark.io.host.broker_keeper import BrokerKeeper
 
 log = structlog.get_logger("deployment")
 
 S = TypeVar("S", bound=Service)
 _PATIENCE_S = 8.0  # of a service that waits for those attached before it
 _POLL_S = 0.05
+_LOOK_S = 0.5
+_AGAIN_US = 60_000_000  # a service that ended again within this time …
+_AGAIN_PAUSE_S = 5.0  # … is started after this pause
+_SILENCE_S = 5.0
+_CLOSE_S = 20.0  # that Spark may take to stop; then its JVM is killed
 
 
 class Deployment:
@@ -53,12 +69,14 @@ class Deployment:
         self.settings = settings
         self.roles = tuple(role for role in ROLES if role in roles)
         self.spark = spark
-        self.broker: EmbeddedBroker | None = None
+        self.broker: BrokerKeeper | None = None
         self._services: dict[str, Service] = {}  # in the order in which they were started
         self._server: MetricsServer | None = None
-        self._own_session = False
+        self._own_session = self._had_session = False
+        self._uses_jvm = False
+        self._started_again: dict[str, int] = {}  # role → boot clock
         self._begun = False
-        self._ends = ExitStack()
+        self._ends: list[Stop] = []  # in the order in which the parts began
 
     def __enter__(self) -> Self:
         return self if self._begun else self.start()
@@ -66,7 +84,10 @@ class Deployment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if error is None:
+            self.stop()
+        else:
+            self._stop_after(error)
 
     def start(self, stop: threading.Event | None = None) -> Self:
         """Starts broker, services and session; returns when all services have begun with all that they do.
@@ -76,6 +97,7 @@ class Deployment:
 
         Raises:
             ConflictError: another process serves the same data directory.
+            DiskFullError: a folder that is needed takes nothing more.
             SchedulerError: something is missing or contradicts the stored deployment.
         """
         self._begun, stop = True, stop or threading.Event()
@@ -83,27 +105,34 @@ class Deployment:
             for _ in self._steps(stop):
                 if stop.is_set():
                     break
-        except BaseException:
-            self.stop()
-            raise
+        except BaseException as error:
+            cause = self._first_cause(error)
+            self._stop_after(cause)
+            if cause is error:
+                raise
+            raise cause from error
         return self
 
     def _steps(self, stop: threading.Event) -> Iterator[None]:
         data_dir = self.settings.data_dir
+        if folder := full_folder(self._folders()):
+            raise no_space(folder)
         if make_folder(data_dir):
             log.warning("other users may enter the data folder; close it: chmod 700", data=str(data_dir))
         embedded = not self.settings.kafka.bootstrap_servers
         if embedded:
-            self._ends.enter_context(_lock(data_dir / "up.lock"))
+            self._ends.append(Stop("lock", _lock(data_dir / "up.lock").close))
         wants_session = any(role_named(role).needs_session(self.settings) for role in self.roles)
+        self._uses_jvm = wants_session
         if wants_session and self.spark is None:
             launch_jvm(self.settings, services=True)  # it takes seconds to start: let that begin
+            self._ends.append(Stop("jvm without a session", self._discard_jvm))
         if embedded:
             self.broker = self._start_broker()
             yield
-        self._ends.callback(self._close_session)
+        self._ends.append(Stop("spark", self._close_session, _CLOSE_S, partial(end_jvm, ExitCode.OUTAGE)))
         server = self._server = MetricsServer(self._shown_at())
-        self._ends.callback(server.stop)
+        self._ends.append(Stop("metrics", server.stop))
         server.start()
         self._measure_pauses(server)
         for role in self.roles:
@@ -113,14 +142,19 @@ class Deployment:
             spark = self._session()
             yield
             self._attach(spark, stop)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Writes down where the processes of an embedded broker are to be found, and how often that was started again."""
         if self.broker is not None:
-            facts = {"kafka": self.broker.bootstrap, "auth": self.settings.broker.auth}
-            announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()} | self.addresses)
+            facts = {"kafka": self.settings.kafka.bootstrap_servers, "auth": self.settings.broker.auth}
+            facts |= {"metrics": self.metrics, "pid": os.getpid(), "broker_restarts": self.broker.restarts._asdict()}
+            announce(self.settings.data_dir, facts | self.addresses)
 
     def _measure_pauses(self, server: MetricsServer) -> None:
         registry = CollectorRegistry()
         pauses = InterpreterPauses(registry)
-        self._ends.callback(pauses.stop)
+        self._ends.append(Stop("interpreter pauses", pauses.stop))
         server.show(registry)
         pauses.start()
 
@@ -130,24 +164,41 @@ class Deployment:
         ports = [port(metrics) for port in own if port is not None]
         return metrics.model_copy(update={"port": ports[0]}) if ports and None not in own else metrics
 
-    def _start_broker(self) -> EmbeddedBroker:
+    def _start_broker(self) -> BrokerKeeper:
         from scylla_spark.io.host.broker import EmbeddedBroker
+        from scylla_spark.io.host.broker_keeper import BrokerKeeper
 
         data_dir = self.settings.data_dir
         log.info("starting the embedded broker", data=str(data_dir))
         broker = EmbeddedBroker(broker_folder(self.settings), auth=self.settings.broker.auth).start()
-        self._ends.callback(broker.stop)
+        keeper = BrokerKeeper(broker, self._announce)
+        self._ends.append(Stop("broker", keeper.stop))
+        keeper.start()
         self.settings = with_broker(self.settings, broker.bootstrap, broker.secret_file)
         if self.settings.dispatch.instance_id is None:
             # the only dispatcher of this folder: after a crash it takes its partitions back without waiting for itself
             alone = self.settings.dispatch.model_copy(update={"instance_id": "up"})
             self.settings = self.settings.model_copy(update={"dispatch": alone})
-        return broker
+        return keeper
 
     def _start_service(self, role: str, server: MetricsServer) -> None:
         service = self._services[role] = role_named(role).make(self.settings, server)
-        self._ends.callback(service.stop)
+        drain_s = 2 * self.settings.dispatch.drain.total_seconds()
+        self._ends.append(Stop(role, lambda: self._services[role].stop(), LIMIT_S + drain_s))
         service.start()
+
+    def _start_again(self, role: str, why: ClockError) -> None:
+        """Replaces a service that cannot go on by the time that it knows; the others go on meanwhile."""
+        log.error("a service ended and is started again", role=role, why=why.message)
+        assert self._server is not None
+        if boot_us() - self._started_again.get(role, -_AGAIN_US) < _AGAIN_US:
+            threading.Event().wait(_AGAIN_PAUSE_S)
+        self._started_again[role] = boot_us()
+        Stop(role, self._services[role].stop).carry_out()
+        service = self._services[role] = role_named(role).make(self.settings, self._server)
+        service.start()
+        if self.spark is not None and role_named(role).needs_session(self.settings):
+            service.attach(self.spark)
 
     def _session(self) -> SparkSession:
         """The session of this process; one that is made here is closed at the end."""
@@ -158,12 +209,18 @@ class Deployment:
         log.info("starting Spark")
         self._own_session = SparkSession.getActiveSession() is None
         self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}", services=True)
+        self._had_session = True
         return self.spark
 
     def _close_session(self) -> None:
         if self.spark is not None and self._own_session:
-            self.spark.stop()
-            self.spark = None
+            spark, self.spark = self.spark, None
+            if jvm_ended() is None:
+                spark.stop()
+
+    def _discard_jvm(self) -> None:
+        if not self._had_session:  # the start failed before, or in the midst of it
+            discard_jvm()
 
     def _attach(self, spark: SparkSession, stop: threading.Event) -> None:
         """Attaches the services that need the session, the last started first, each once those before are ready or a while is over."""
@@ -215,29 +272,111 @@ class Deployment:
         return self._await(list(self._services.values()), timeout_s, stop)
 
     def check(self) -> None:
-        """Looks at every part.
+        """Looks at every part; a service whose clock was set back is started again.
 
         Raises:
-            ConflictError: the broker or a service has ended.
+            SchedulerError: the broker cannot be started again, Spark's JVM has ended, or a service has.
             BaseException: what ended a part of a service.
         """
-        if self.broker is not None and not self.broker.alive:
-            raise ConflictError("The embedded broker has ended.", hint=f"See {self.broker.log_file}.")
-        for role, service in self._services.items():
-            if not service.alive():
+        self._check_processes()
+        for role, service in list(self._services.items()):
+            try:
+                alive = service.alive()
+            except ClockError as error:
+                self._start_again(role, error)
+                continue
+            except BaseException as error:
+                cause = self._first_cause(error)
+                if cause is error:
+                    raise
+                raise cause from error
+            if not alive:
                 raise ConflictError(f"The service {role!r} has ended.", hint="See the log above.")
 
+    def _check_processes(self) -> None:
+        """Looks at the processes that all services need; asks none of them anything.
+
+        Raises:
+            SchedulerError: one has ended for good.
+        """
+        if self.broker is not None and self.broker.failure is not None:
+            raise self.broker.failure
+        ended = jvm_ended() if self._uses_jvm else None
+        if ended is not None:
+            raise UnreachableError(
+                f"Spark's JVM has ended ({ended}).",
+                hint="Start this process again; nothing is lost. If memory was short, the kernel's log says so: dmesg.",
+            )
+
+    def _first_cause(self, error: BaseException) -> BaseException:
+        """What an error comes from: a full disk, or a process that has ended."""
+        if not isinstance(error, Exception):
+            return error
+        if folder := full_folder(self._folders()):
+            return no_space(folder)
+        try:
+            self._check_processes()
+        except SchedulerError as cause:
+            return cause
+        return outage_in(error) or error
+
+    def _folders(self) -> Iterator[Path]:
+        """Where processes of ours write on this machine."""
+        yield self.settings.data_dir
+        if self.settings.tables_folder is not None:
+            yield self.settings.tables_folder
+        yield Path(tempfile.gettempdir())
+
     def serve(self, stop: threading.Event) -> None:
-        """Blocks until `stop` is set; a part that ends raises its error."""
-        while not stop.wait(0.5):
-            self.check()
+        """Blocks until `stop` is set; a part that ends raises its error.
+
+        Parts are looked at in a thread of its own: asking a JVM that stands still takes as long as it does.
+        """
+        failure: list[BaseException] = []
+        done = threading.Event()
+
+        def watch() -> None:
+            try:
+                while not done.wait(_LOOK_S):
+                    self.check()
+            except BaseException as error:
+                failure.append(error)
+
+        watcher = threading.Thread(target=watch, name="watch-services", daemon=True)
+        watcher.start()
+        while not stop.wait(_LOOK_S):
+            if failure:
+                raise failure[0]
+            self._check_processes()
+        done.set()
+        watcher.join(LIMIT_S)
 
     def stop(self) -> None:
-        """Drains and ends everything that `start` began, in the opposite order."""
-        self._ends.close()
+        """Drains and ends everything that `start` began, in the opposite order; each part within its own limit.
+
+        Raises:
+            Exception: the first one that a part failed with; the others are ended all the same.
+        """
+        failures = []
+        if self.spark is not None and self._own_session and jvm_ended() is None:
+            self._ends.append(Stop("log of spark", partial(silence, self.spark), _SILENCE_S))
+        while self._ends:
+            try:
+                self._ends.pop().carry_out()
+            except Exception as error:
+                failures.append(error)
         self._begun = False
         self._services.clear()
         self.broker = None
+        if failures:
+            raise failures[0]
+
+    def _stop_after(self, error: BaseException) -> None:
+        """Ends everything after an error, which is what is to be reported."""
+        try:
+            self.stop()
+        except Exception as later:
+            log.warning("the stop failed, too", error=repr(later)[:500], first=repr(error)[:500])
 
 
 def _lock(path: Path) -> IO[str]:

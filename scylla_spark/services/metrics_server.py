@@ -49,6 +49,11 @@ class MetricsServer:
         self._registries.append(registry)
         self._routes.update(routes or {})
 
+    def hide(self, registry: CollectorRegistry) -> None:
+        """Serves these metrics no longer: what they tell of has stopped, and may be started again."""
+        if registry in self._registries:
+            self._registries.remove(registry)
+
     def _metrics(self) -> bytes:
         return b"".join(generate_latest(registry) for registry in list(self._registries))
 

@@ -14,18 +14,19 @@ import structlog
 
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import SchedulerError, UnreachableError
+from scylla_spark.errors import ExitCode, UnreachableError
 from scylla_spark.executors.handler_registry import look_in_current_folder
+from scylla_spark.io.host.foreign_errors import outage_in
 from scylla_spark.io.kafka.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.ready_line import ready_facts, ready_line
+from scylla_spark.services.stop_signals import SIGNALS, StopSignals
 from scylla_spark.visible import visible_lines
 
 log = structlog.get_logger("services")
 
 _YOUNG_OBJECTS = 50_000
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(make: Callable[[Settings], Deployment], description: str | None, arguments: Sequence[str] | None = None) -> int:
@@ -37,44 +38,58 @@ def run(make: Callable[[Settings], Deployment], description: str | None, argumen
         arguments: default: those of the command line.
 
     Returns:
-        The exit code: 0 once drained, else that of the error, which is told on stderr.
+        The exit code; what went wrong is reported on stderr.
     """
     options = _options(description).parse_args(arguments)
+    code = ExitCode.OK
     try:
         overrides = nested(options.set) | ({"handlers": tuple(options.handlers)} if options.handlers else {})
         settings = located(Settings.load(options.config, **overrides))
         configure(settings.log)
         serve(make(settings), _say_ready)
-    except SchedulerError as error:
-        sys.stderr.write(f"error: {visible_lines(str(error))}\n")
-        return error.exit_code
+    except Exception as error:
+        problem = outage_in(error)
+        code = ExitCode.DEFECT if problem is None else problem.exit_code
+        if problem is None:
+            log.exception("this is a defect of scylla-spark")
+        sys.stderr.write(f"error: {visible_lines(str(problem or repr(error)))}\n")
     finally:
-        for number in _SIGNALS:  # Python's own shutdown puts the defaults back: a late signal would spoil the exit code
+        for number in SIGNALS:  # Python's own shutdown puts the defaults back: a late signal would spoil the exit code
             signal.signal(number, signal.SIG_IGN)
-    return 0
+    return code
 
 
 def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
     """Starts services, says once that they are ready, and drains them at SIGTERM or Ctrl-C, also while they start.
 
+    A second signal ends this process at once. What does not end by itself when all services have stopped is ended.
     Modules of handlers are found in the current folder, too.
 
     Raises:
-        UnreachableError: something was killed while they stopped.
-        SchedulerError: they could not start, or one of them ended.
+        SchedulerError: the services could not start, one of them ended, or something was killed while they stopped.
     """
     stop = threading.Event()
-    _stop_on_signals(stop)
+    signals = StopSignals(stop)
     look_in_current_folder()
+    code = ExitCode.DEFECT
     try:
         _serve(deployment, ready, stop)
+        code = ExitCode.OK
     except Exception as error:
-        if not stop.is_set() or isinstance(error, SchedulerError):
+        problem = outage_in(error)
+        if problem is None:
             raise
-        raise UnreachableError(
-            f"The broker or the JVM ended before all was drained ({type(error).__name__}). Nothing is lost: the next start goes on.",
-            hint="Send the signal to this process or its group, not to each process; under systemd, set KillMode=mixed.",
-        ) from error
+        code = problem.exit_code
+        if stop.is_set() and problem is not error:
+            problem = UnreachableError(
+                f"The broker or the JVM ended before all was drained ({problem.message}). Nothing is lost: the next start goes on.",
+                hint="Send the signal to this process or its group, not to each process; under systemd, set KillMode=mixed.",
+            )
+        if problem is error:
+            raise
+        raise problem from error
+    finally:
+        signals.leave(code)
 
 
 def favour_latency() -> None:
@@ -107,11 +122,6 @@ def _options(description: str | None) -> argparse.ArgumentParser:
         "--handlers", action="append", metavar="MODULE", help="module or .py file of @handler functions; repeatable"
     )
     return parser
-
-
-def _stop_on_signals(stop: threading.Event) -> None:
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: stop.set())
 
 
 def _say_ready(deployment: Deployment) -> None:

@@ -150,7 +150,7 @@ def runs(
     Args:
         lines: as written by the handlers.
         deaths: when a deployment was killed: what had not ended by then ended there.
-        killed: driver → when it was killed, where only some were.
+        killed: process id of a driver, a pool or a child → when it was killed, where only some were.
     """
     found: list[Run] = []
     latest: dict[tuple[Any, ...], int] = {}  # where the run is that an end line means
@@ -160,7 +160,8 @@ def runs(
         if line["event"] == "start":
             driver = line.get("driver", 0)
             end = min((death for death in deaths if death >= line["at"]), default=NEVER)
-            end = min(end, (killed or {}).get(driver, NEVER))
+            processes = driver, line.get("pool", 0), line["pid"]
+            end = min(end, *((killed or {}).get(process, NEVER) for process in processes))
             latest[identity] = len(found)
             found.append(Run(*identity[:3], line["at"], end, None, line.get("mark", ""), line.get("pool", 0), driver))
         else:

@@ -45,6 +45,14 @@ SETTINGS = (
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 SECOND = 1_000_000
 PATIENCE = 180.0  # a deadline, not a wait: machines that run tests may be busy
+PARTS = {  # of a deployment → what stands in the command line of the process
+    "broker": "kafka.Kafka",
+    "api": "-m scylla_spark.services.api",
+    "reader of lines": "scylla_spark.services.dispatch.log_process",
+    "python daemon of spark": "pyspark.daemon",
+    "jvm of spark": "org.apache.spark.deploy.SparkSubmit",
+}
+POOL = ("forkserver", "handler")  # further parts
 KEY = ("scheduled_time", "ordering_id", "uniqueness_key")
 
 T = TypeVar("T")
@@ -185,6 +193,29 @@ class Place:
             except OSError:
                 continue  # it has ended meanwhile
         return found
+
+    def part(self, name: str, pool: int = 0) -> int | None:
+        """The process id of a part of a deployment, None while there is none.
+
+        Args:
+            name: one of `PARTS` or `POOL`.
+            pool: process id of the forkserver of a pool, as handlers write it down.
+        """
+        if name == "forkserver":
+            return pool
+        if name == "handler":
+            children = [
+                pid for path in Path(f"/proc/{pool}/task").glob("*/children") for pid in path.read_text().split()
+            ]
+            return next((int(pid) for pid in children), None)
+        for line in self.left():
+            pid = int(line.split()[0])
+            with contextlib.suppress(OSError):
+                if PARTS[name] in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(
+                    errors="replace"
+                ):
+                    return pid
+        return None
 
     def clear(self) -> None:
         """Ends what is left, whatever happened in the tests."""

@@ -17,6 +17,7 @@ import pytest
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.io.kafka.topics import announce
 from scylla_spark.schemas import TASKS
 from scylla_spark.services.api.access.login_codes import LoginCodes
 from scylla_spark.services.api.app import guarded
@@ -608,6 +609,19 @@ def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):
         "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000
     )
     assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["broker_away"]
+
+
+@pytest.mark.parametrize(
+    ("kafka", "ago_s", "shown"), [("here", 60, True), ("here", 3_600, False), ("elsewhere", 60, False)]
+)
+def test_a_broker_that_was_started_again_is_shown_for_a_while(site, client, monkeypatch, kafka, ago_s, shown):
+    api = site.app.state.api
+    monkeypatch.setattr(api.tail, "standing", lambda: {0: Standing(5, 5, resigned=False)})
+    address = api.settings.kafka.bootstrap_servers if kafka == "here" else "127.0.0.1:2"
+    restarts = {"times": 2, "last_us": now_us() - ago_s * 1_000_000}
+    announce(api.settings.data_dir, {"kafka": address, "broker_restarts": restarts})
+    told = [one["text"] for one in client.get("/v1/overview").json()["banners"]]
+    assert ["2 times" in text for text in told] == [True] * shown
 
 
 # -- what a page that is open is told -------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.errors import ExitCode
 from scylla_spark.failpoint import FREEZE, KILL, POINTS, RAISE
-from tests.acceptance.place import Process, now
-from tests.faults.site import DISPATCH, INGEST, PATIENCE, PLAN, SESSION_S, Site, fill, pause, until
+from tests.acceptance.place import POOL, Process, now
+from tests.faults.site import DISPATCH, INGEST, PATIENCE, PLAN, SESSION_S, UP, Site, fill, pause, until
 from tests.support.waiting import eventually
 
 TAKEN_OVER_S = SESSION_S + 4.0  # after so long the partitions of a frozen dispatcher are another's
@@ -39,6 +40,13 @@ NOT_MET = {
     "plan.watch": "likewise",
 }
 SIZES = (1, 2, 3, 7, 15, 100, 1023, 1024, 4096, 65_535, 65_536, 131_072, 262_143, 262_144, 262_145, 500_000, 1_000_000)
+CHILDREN = (
+    "api",
+    "reader of lines",
+    "python daemon of spark",
+    *POOL,
+    "jvm of spark",
+)  # after the death of the last `up` ends
 NAMES = int(os.environ.get("NAMES", "20000"))  # NAMES=1000000 make faults ARGS=names
 NOBODIES = 100
 NTH = {  # so that it happens in the middle of work, not at the start
@@ -216,6 +224,28 @@ def takes_without_broker(site: Site) -> None:
         site.goes_on()
 
 
+def children_killed(site: Site) -> None:
+    """Each child of `up` is killed in turn: it is replaced, or `up` ends as an outage and a restart goes on."""
+    site.begin_up()
+    for part in CHILDREN:
+        site.goes_on()
+        site.kill_part(part)
+    up = site.processes[UP]
+    if up.ended(60) != ExitCode.OUTAGE or "error: Spark's JVM has ended" not in up.told():
+        site.complaints.append(f"up ended with {up.ended()} after the death of its JVM: {up.told()[-300:]}")
+    site.goes_on()
+
+
+def children_frozen(site: Site) -> None:
+    """Each child of `up` that runs no handlers is frozen for a minute; tasks go on meanwhile, and it works again."""
+    site.begin_up()
+    for part in CHILDREN:
+        if part not in POOL:
+            site.goes_on()
+            site.freeze_part(part, 60)
+    site.goes_on()
+
+
 def up_twice(site: Site) -> None:
     """A second and a third process are to serve the folder of a first: they are refused with words, and it does not suffer."""
     first = site.begin_up()
@@ -389,6 +419,7 @@ CASES = {
             ingest_tasks_killed, ingest_facts_killed, ingest_tasks_raised, ingest_facts_raised, ingest_frozen,
             takes_killed, starts_killed, sends_killed, plans_killed, takes_raised, work_raised, fence_doubted, takes_frozen, work_frozen,
             shared, broker_killed, broker_frozen, takes_without_broker, up_twice, sizes, names, random_kills,
+            children_killed, children_frozen,
         )
     },
     "checkpoint-deleted": Case(checkpoint_deleted, repeats=True),

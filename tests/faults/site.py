@@ -269,6 +269,32 @@ class Site(Place):
         self.faults.append(Fault("freeze", begin, now(), process.pid))
         process.signal(signal.SIGCONT)
 
+    def kill_part(self, name: str) -> None:
+        """kill -9 of a child of `up`; what ran in its pool has ended with it."""
+        pid = self._part(name)
+        begin = now()
+        os.kill(pid, signal.SIGKILL)
+        self._killed[pid] = now()
+        self.trouble(name, begin)
+        self.events.append(f"kill {name}")
+
+    def freeze_part(self, name: str, seconds: float) -> None:
+        """SIGSTOP of a child of `up`, and SIGCONT some time later; tasks go on meanwhile."""
+        pid = self._part(name)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            until_end = time.monotonic() + seconds
+            self.goes_on()
+            pause(until_end - time.monotonic())
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.events.append(f"freeze {name} for {seconds:.0f} s")
+
+    def _part(self, name: str) -> int:
+        """A child of `up`; of the pools that which ran the newest task."""
+        pool = self.written().runs[-1].pool
+        return eventually(lambda: self.part(name, pool), PATIENCE, f"there is a {name}")
+
     def kill_broker(self, seconds: float) -> None:
         """kill -9 of the broker, and its restart some time later."""
         begin, pid = now(), self.broker.pid

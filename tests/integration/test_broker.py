@@ -78,7 +78,7 @@ def test_a_start_that_fails_gives_the_folder_back_and_records_survive_a_kill_and
         os.kill(broker.pid, signal.SIGKILL)
         assert holds(lambda: not broker.alive, within=10)
     (tmp_path / "ports.json").unlink()
-    with broker:
+    with EmbeddedBroker(tmp_path) as broker:
         assert broker.bootstrap != address
         assert read(broker.bootstrap, 2) == ["one", "two"]
 

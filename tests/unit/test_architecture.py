@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     **{name: {"errors"} for name in sorted(_LEAVES - {"errors"})},
     "errors": set(),
     "config": _LEAVES | {"config"},
-    "log": {"config", "visible"},
+    "log": {"clock", "config", "visible"},
     "core": _CORE,  # words and rules know nothing of the engine
     "core.engine": _ENGINE,  # engine and planner never meet
     "core.plan": _CORE | {"core.plan"},

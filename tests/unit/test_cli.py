@@ -27,7 +27,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
 from scylla_spark.core.task import Retry
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ExitCode
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
 from tests.support.delta_tables import append, at, fact, make, rejected, task
 
@@ -128,9 +128,6 @@ def test_a_window_lists_what_is_still_to_run(run):
         (["task", "import", "tasks.xml"], "not known"),
         (["-o", "xml", "task", "list"], "Formats"),
         (["--set", "dispatch", "task", "list"], "section.key=value"),
-        (["--set", "dispatch.nope=1", "task", "list"], "dispatch.nope"),
-        (["--config", "/nowhere.toml", "task", "list"], "no settings file"),
-        (["--profile", "nope", "task", "list"], "scyllaspark.nope.toml"),
         (["nope"], "No such command"),
         (["run", "cook"], "no role"),
     ],
@@ -142,6 +139,20 @@ def test_bad_arguments_are_exit_code_2_with_the_reason(run, monkeypatch, argumen
     assert said in err
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "dispatch.nope=1"], "dispatch.nope"),
+        (["--config", "/nowhere.toml"], "no settings file"),
+        (["--profile", "nope"], "scyllaspark.nope.toml"),
+    ],
+)
+def test_wrong_settings_are_exit_code_7_with_the_reason(run, options, said):
+    code, out, err = run(*options, "task", "list")
+    assert (code, out) == (ExitCode.CONFIGURATION, "") == (7, "")
+    assert said in err
 
 
 def test_without_tables_the_exit_code_is_3(capsys, tmp_path):
@@ -208,10 +219,10 @@ def test_debug_lets_the_error_through(data):
         cli.run(["--data", data, "--debug", "task", "list", "--limit", "0"])
 
 
-def test_a_defect_is_two_lines_and_exit_code_1(run, monkeypatch):
+def test_a_defect_is_two_lines_and_exit_code_70(run, monkeypatch):
     monkeypatch.setattr("scylla_spark.cli.commands.task._states", lambda names: 1 / 0)
     code, _, err = run("task", "list")
-    assert code == 1
+    assert code == ExitCode.DEFECT == 70
     assert err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
     assert len(err.splitlines()) == 2
 

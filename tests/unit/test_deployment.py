@@ -8,7 +8,16 @@ import pytest
 from scylla_spark import cli
 from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.core.records.command import Rules
-from scylla_spark.errors import ArgumentError, ConfigError, ConflictError, NotFoundError, SetupError
+from scylla_spark.errors import (
+    ArgumentError,
+    ClockError,
+    ConfigError,
+    ConflictError,
+    DiskFullError,
+    NotFoundError,
+    SetupError,
+    UnreachableError,
+)
 from scylla_spark.executors import catalog as executors
 from scylla_spark.executors.interface import OnSession
 from scylla_spark.io.delta.table_reader import TableReader
@@ -176,6 +185,70 @@ def test_all_are_stopped_even_if_one_fails_to(roles, told, tmp_path):
     with pytest.raises(SetupError, match="two cannot stop"):
         running.stop()
     assert told[-2:] == ["two stop", "one stop"]
+
+
+def test_the_error_that_ended_it_is_reported_and_not_what_the_stop_says_to_it(roles, told, tmp_path):
+    one = Recorded("one", told, fails_at="stop")
+    names = roles(one=(one, False))
+    one.alive = lambda: (_ for _ in ()).throw(SetupError("the first cause."))
+    with pytest.raises(SetupError, match="the first cause"), Deployment(settings(tmp_path), roles=names) as running:
+        running.serve(threading.Event())
+    assert told[-1] == "one stop"
+
+
+def test_a_part_that_does_not_stop_is_left_after_its_limit_and_the_others_are_stopped(
+    roles, told, tmp_path, monkeypatch
+):
+    hangs = Recorded("hangs", told)
+    forever = threading.Event()
+    hangs.stop = forever.wait
+    names = roles(one=(Recorded("one", told), False), hangs=(hangs, False))
+    monkeypatch.setattr(deployment, "LIMIT_S", 0.05)
+    running = Deployment(settings(tmp_path, dispatch={"drain": "0s"}), roles=names).start()
+    running.stop()
+    assert told[-1] == "one stop"
+    forever.set()
+
+
+def test_a_service_whose_clock_was_set_back_is_started_again_and_the_others_go_on(roles, told, tmp_path):
+    clocked, other = Recorded("clocked", told), Recorded("other", told)
+    clocked.alive = lambda: clocked.lives or (_ for _ in ()).throw(ClockError("The clock was set back."))
+    names = roles(other=(other, False), clocked=(clocked, True))
+    with Deployment(settings(tmp_path), roles=names, spark=SESSION) as running:
+        told.clear()
+        clocked.lives = False
+        clocked.start = lambda: setattr(clocked, "lives", True)
+        running.check()
+        assert told == ["clocked stop", "clocked attach"]
+        running.check()
+    assert told[2:] == ["clocked stop", "other stop"]
+
+
+@pytest.mark.parametrize("when", ["start", "later"])
+def test_a_full_disk_is_the_first_cause(roles, told, tmp_path, monkeypatch, when):
+    one = Recorded("one", told)
+    names = roles(one=(one, False))
+    full = [tmp_path] if when == "start" else []
+    monkeypatch.setattr(deployment, "full_folder", lambda _folders: full[0] if full else None)
+    one.alive = lambda: (_ for _ in ()).throw(ValueError("what a full disk leads to"))
+    running = Deployment(settings(tmp_path), roles=names)
+    if when == "later":
+        running.start()
+        full.append(tmp_path)
+    with pytest.raises(DiskFullError, match=f"^no space left on {tmp_path}"):
+        (running.start if when == "start" else running.check)()
+    running.stop()
+
+
+def test_a_jvm_that_has_ended_is_the_first_cause(roles, told, tmp_path, monkeypatch):
+    one = Recorded("one", told)
+    names = roles(one=(one, True))
+    with Deployment(settings(tmp_path), roles=names, spark=SESSION) as running:
+        one.alive = lambda: (_ for _ in ()).throw(ConnectionRefusedError("what that leads to"))
+        ended = [None, "killed by SIGKILL"]
+        monkeypatch.setattr(deployment, "jvm_ended", lambda: ended.pop(0))
+        with pytest.raises(UnreachableError, match=r"JVM has ended \(killed by SIGKILL\)"):
+            running.check()
 
 
 @pytest.mark.slow

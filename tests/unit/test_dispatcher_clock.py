@@ -6,6 +6,7 @@ import pytest
 
 from scylla_spark.core.records.fact import Fence
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.errors import ClockError
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 
 HOUR = 3_600_000_000
@@ -60,7 +61,7 @@ def test_a_clock_that_was_an_hour_ahead_and_is_right_again_ends_the_dispatcher()
     clocks.set_by = [HOUR]
     Dispatcher._clock(shell)
     clocks.set_by = [-HOUR]
-    with pytest.raises(RuntimeError, match=r"clock was set back by 3600\.0 s"):
+    with pytest.raises(ClockError, match=r"clock was set back by 3600\.0 s"):
         Dispatcher._clock(shell)
 
 
@@ -86,5 +87,5 @@ def test_a_fence_that_is_heard_of_late_is_sent_again_where_the_clock_may_be_ahea
 def test_a_clock_that_is_wrong_ends_the_dispatcher(ahead_s):
     sent = ahead_s * SECOND + HOUR
     shell = SimpleNamespace(_fences={TENURE: (FENCE, sent)}, _around=SimpleNamespace(wall_us=lambda: sent + 200_000))
-    with pytest.raises(RuntimeError, match=rf"clock is \{ahead_s:+}\.0 s off"):
+    with pytest.raises(ClockError, match=rf"clock is \{ahead_s:+}\.0 s off"):
         Dispatcher._hold_clock_against(shell, TENURE, FENCE, HOUR // 1000 + (0 if ahead_s > 0 else 200))

@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_modules_of_the_current_folder_are_found_here_and_in_child_processes(pro
 
 
 def test_whatever_serves_finds_modules_of_the_current_folder(project, monkeypatch):
-    monkeypatch.setattr(process_main, "_stop_on_signals", lambda _stop: None)
+    monkeypatch.setattr(process_main, "StopSignals", lambda _stop: SimpleNamespace(leave=lambda _code: None))
     monkeypatch.setattr(process_main, "_serve", lambda *_: None)
     process_main.serve(None, lambda _: None)
     assert sys.path[0] == str(project)

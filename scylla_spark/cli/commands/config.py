@@ -30,7 +30,7 @@ def show(
 
 @app.command()
 def validate(ctx: typer.Context) -> None:
-    """Check the settings; exit code 2 with the reason if they are not valid."""
+    """Check the settings; exit code 7 with the reason if they are not valid."""
     cli = context(ctx)
     cli.settings()
     cli.output.say("The settings are valid.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.context import Context, context
-from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.errors import ArgumentError, ExitCode, NotFoundError
 from scylla_spark.services.roles import ROLES
 from scylla_spark.visible import visible
 
@@ -119,7 +119,7 @@ def doctor(
     else:
         cli.output.rows(rows, ("check", "ok", "detail", "mend"))
     if not all(check.ok for check in checks):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def bench(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from scylla_spark.cli.context import Context, context
+from scylla_spark.errors import ExitCode
 from scylla_spark.visible import visible_json
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def lint(
     counts = Counter(finding["level"] for row in rows for finding in row["findings"])
     cli.output.say(f"schedules: {len(rows)}, errors: {counts['error']}, warnings: {counts['warning']}")
     if counts["error"]:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, str]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from scylla_spark.cli.context import Context, context, file_or_text, instant, ta
 from scylla_spark.cli.output import printable
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, ConflictError
+from scylla_spark.errors import ArgumentError, ConflictError, ExitCode
 
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
@@ -114,7 +114,7 @@ def import_(
         cli.output.say(f"row {line.index + 1}: {line.detail}")
     cli.output.record(report)
     if refused:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command(name="list")

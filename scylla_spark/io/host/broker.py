@@ -47,7 +47,7 @@ class EmbeddedBroker:
 
     Args:
         data_dir: folder of its records, ports and logs; made if missing.
-        port: port for clients; default: one that is free at the first start, kept for later starts.
+        port: port for clients; default: one that is free at the first start, kept for later starts. Once clients know it, it never changes.
         heap: largest Java heap.
         auth: whether clients must know the secret in `secret_file`; without, every user of this machine may send and read.
         overrides: Kafka settings on top of ours, for experiments and tests.
@@ -109,6 +109,11 @@ class EmbeddedBroker:
         return self.pid is not None
 
     @property
+    def data_dir(self) -> Path:
+        """The folder of its records, ports and logs."""
+        return self._layout.root
+
+    @property
     def log_file(self) -> Path:
         """Where the broker reports what it does."""
         return self._layout.log
@@ -145,6 +150,8 @@ class EmbeddedBroker:
             raise
         finally:
             os.close(lock)  # the broker has it now, and gives it back by ending, however it ends
+        assert self._ports is not None
+        self._port = self._ports.broker  # clients know it by now
         atexit.register(self.stop)
         return self
 

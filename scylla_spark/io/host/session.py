@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -12,13 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import ConfigError, SetupError
+from scylla_spark.errors import ConfigError, ExitCode, SetupError
 from scylla_spark.io.host.s3_options import is_s3, s3_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _launch: threading.Thread | None = None
+_submitted_by = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else 0  # the JVM that started us
+_LAUNCH_S = 20.0
 _NICENESS = 5  # about a third of the weight of a process of normal priority
 _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -153,6 +156,57 @@ def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None
     _launch = threading.Thread(target=launch, name="spark-launch")
     _launch.start()
     return _launch
+
+
+def jvm_ended() -> str | None:
+    """How the JVM of this process's session ended, in words; None while it runs, or where there was none."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - no other way to ask
+    if gateway is None:
+        return None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:  # under spark-submit it is our parent
+        return None if _submitted_by in (0, os.getppid()) else "killed"
+    code = process.poll()
+    if code is None:
+        return None
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def silence(spark: SparkSession) -> None:
+    """Has the JVM of a session of ours say nothing more: what it says of work that is cut off is no news, and goes on for pages."""
+    spark.sparkContext.setLogLevel("OFF")
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only way to System.err, to which Scala's thread pools write
+    jvm.java.lang.System.setErr(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
+
+
+def end_jvm(code: int) -> None:
+    """Ends the JVM of this process's session at once, however it is: for a stop that takes too long.
+
+    Args:
+        code: its exit code under spark-submit, which is that of the whole command.
+    """
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+    elif gateway is not None:
+        with contextlib.suppress(Exception):  # there is no answer to this
+            gateway.jvm.java.lang.Runtime.getRuntime().halt(code)
+
+
+def discard_jvm() -> None:
+    """Ends a JVM that was launched for a session that was never made; left alone it would report for pages that nobody wants it."""
+    from pyspark import SparkContext
+
+    if _launch is None or SparkContext._active_spark_context is not None:  # noqa: SLF001
+        return
+    _launch.join(_LAUNCH_S)
+    end_jvm(ExitCode.OUTAGE)
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session launches another
 
 
 class _OwnSession(dict[str, Any]):

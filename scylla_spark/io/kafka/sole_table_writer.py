@@ -8,6 +8,7 @@ may be out of date. A process that is frozen between that check and its commit i
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -81,8 +82,9 @@ class _LockFile:
         """The operating system keeps the lock."""
 
     def release(self) -> None:
-        self._lock.release()
-        self._channel.close()
+        with contextlib.suppress(Exception):  # a JVM that has ended has given it back
+            self._lock.release()
+            self._channel.close()
 
 
 def _locked(spark: SparkSession, path: str) -> _LockFile:

@@ -26,6 +26,7 @@ from scylla_spark.core.records.fact import Fence, OutcomeRecord
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.errors import ClockError
 from scylla_spark.executors.catalog import asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, KeepsOutputs, LogKeeper, OutputTerms
 from scylla_spark.executors.switched_off import UNSANDBOXED, SwitchedOff, unsandboxed
@@ -361,15 +362,16 @@ class Dispatcher:
         """The time, which never falls here. Whether the clock was set is seen in the very reading that is used.
 
         Raises:
-            RuntimeError: it was ahead for long, or was set back: by this time attempts would wait for nothing, or leases for ever.
+            ClockError: it was ahead for long, and was set back: by this time attempts would wait for nothing, or leases for ever.
         """
         wall, boot = self._around.wall_us(), self._around.boot_us()
         self._now = max(self._now, wall)
         if abs(wall - boot - self._offset) > _CLOCK_TOLERANCE_US:
             self._offset = wall - boot
             if self._now - wall > _MOST_WAITED_US:
-                raise RuntimeError(
-                    f"This machine's clock was set back by {(self._now - wall) / 1e6:.1f} s; a new start goes by the clock as it is now."
+                raise ClockError(
+                    f"This machine's clock was set back by {(self._now - wall) / 1e6:.1f} s.",
+                    hint="A new start goes by the clock as it is now. Let machines set their clocks first (time-sync.target).",
                 )
             log.warning("the clock was set; fences show whether it is right now")
             self.engine.doubt(self._now)
@@ -587,7 +589,7 @@ class Dispatcher:
             next_offset: behind the last of them.
 
         Raises:
-            RuntimeError: this machine's clock is wrong, as the append time of our own fence shows.
+            ClockError: this machine's clock is wrong, as the append time of our own fence shows.
         """
         failpoint.reach("dispatch.facts.read_back")
         if self.engine.has_read(tenure, next_offset):
@@ -608,9 +610,9 @@ class Dispatcher:
             return
         offset = clock_offset(append_ms, sent_us, self._around.wall_us())
         if abs(offset.certain_us()) > _CLOCK_TOLERANCE_US:
-            raise RuntimeError(
-                f"This machine's clock is {offset.certain_us() / 1e6:+.1f} s off the broker's; tasks would start at wrong times. "
-                "Set the clock."
+            raise ClockError(
+                f"This machine's clock is {offset.certain_us() / 1e6:+.1f} s off the broker's; tasks would start at wrong times.",
+                hint="Set the clock, here or on the broker's machine.",
             )
         if offset.most_us > _CLOCK_TOLERANCE_US:
             log.warning(

@@ -78,6 +78,7 @@ class DispatchService:
 
     def stop(self) -> None:
         """Drains the dispatcher, and sends the last lines of its attempts."""
+        self._server.hide(self.dispatcher.measures.registry)
         self.dispatcher.stop()
         if self._logs is not None:
             self._logs.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -172,7 +173,8 @@ class ScanQuery:
             query = self._starting.result(_START_S)
         except Exception:  # it never started, as `alive` tells
             return
-        query.stop()
+        with contextlib.suppress(Exception):  # it ends with its JVM
+            query.stop()
 
     def _start(self, tick: Callable[[], None]) -> None:
         counter = self._spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1)

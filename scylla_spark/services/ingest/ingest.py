@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import structlog
 
@@ -31,12 +32,14 @@ from scylla_spark.io.delta.migration import migrate
 from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.foreign_errors import outage_in
 from scylla_spark.io.host.session import fit_to_cluster
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
 from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
 from scylla_spark.io.kafka.topic_setup import ensure_topics, partition_count
 from scylla_spark.io.kafka.topics import end_offsets, newest_append_us, offset_ranges, source_options
+from scylla_spark.services.ingest.ends_of_queries import end_query
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.log_batches import LogBatches
@@ -106,6 +109,7 @@ class Ingest:
         kept = LockedTables(self.tables, readers, self.progress, self.tasks_lock, self.outcomes_lock)
         self.maintenance = Maintenance(kept, settings, self._ends)
         self._stopping = threading.Event()
+        self._between = f"ingest-between-{uuid4().hex}"  # job group of what is done between batches
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []
         self._logs: LogBatches | None = None
@@ -218,6 +222,7 @@ class Ingest:
 
     def _keep_time(self) -> None:
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "ingest-timer")
+        self.spark.sparkContext.setJobGroup(self._between, "ingest, between batches")
         pause, told_us = 0.0, -_LAG_US
         while not self._stopping.wait(pause):
             if boot_us() - told_us >= _LAG_US:
@@ -226,10 +231,15 @@ class Ingest:
                 told_us = boot_us()
             try:
                 pause = _BUSY_S if self.turn(self.clock.now()) else _IDLE_S
-            except Exception:  # nothing depends on its being in time
+            except Exception as error:  # nothing depends on its being in time
                 pause = _FAILED_S
                 if not self._stopping.is_set():
-                    log.exception("work between batches failed; tried again", after_s=pause)
+                    log.warning(
+                        "work between batches failed; tried again",
+                        after_s=pause,
+                        exc_info=outage_in(error) is None,
+                        error=repr(error)[:300],
+                    )
 
     def hear_the_time(self) -> None:
         """Asks the broker for the newest append time until it has proven the clock; nothing changes where it does not answer."""
@@ -266,12 +276,12 @@ class Ingest:
         return all(query.isActive for query in self._queries)
 
     def stop(self) -> None:
-        """Ends both queries, at a batch boundary where that comes within some seconds, and lets go of the tables."""
+        """Ends both queries, at a batch boundary where that comes within some seconds, and releases the tables."""
         self._stopping.set()
         _callbacks.setLevel(logging.CRITICAL + 1)
         until_us = boot_us() + _STOP_PATIENCE_US
         with ThreadPoolExecutor(len(self._queries) or 1) as threads:
-            list(threads.map(lambda query: _stop_between_batches(query, until_us), self._queries))
+            list(threads.map(lambda query: end_query(self.spark, query, until_us, self._between), self._queries))
         self._queries.clear()
         for guard in self._guards.values():
             guard.close()
@@ -392,11 +402,3 @@ class Ingest:
 def _set(positions: Mapping[int, int]) -> dict[int, int]:
     """Those that are not at the beginning."""
     return {number: offset for number, offset in positions.items() if offset}
-
-
-def _stop_between_batches(query: StreamingQuery, until_us: int) -> None:
-    """Stops a query while it waits for its trigger; one whose batch takes longer than that is interrupted, and repeats it later."""
-    pause = threading.Event()
-    while query.isActive and query.status["isTriggerActive"] and boot_us() < until_us:
-        pause.wait(0.1)
-    query.stop()

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Final
 
 from scylla_spark.clock import both_us
-from scylla_spark.errors import SchedulerError
+from scylla_spark.errors import ClockError
 from scylla_spark.io.kafka.broker_clock import clock_offset
 
 TOLERANCE_US: Final = 1_000_000
 
 
-class ClockWasSet(SchedulerError):
+class ClockWasSet(ClockError):
     """The clock was set, and nothing has shown yet whether it is right now."""
 
 
-class ClockIsWrong(SchedulerError):
+class ClockIsWrong(ClockError):
     """The clock differs from the broker's by more than a second, as an append time has shown."""
 
 

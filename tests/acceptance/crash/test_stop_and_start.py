@@ -67,7 +67,7 @@ def _overdue_and_retried(site, name):
 def _refuses_another_partition_count(site):
     """By the very command that would serve."""
     other = site.call("up", "--set", "partitions=4")
-    assert (other.returncode, other.stdout) == (2, "")
+    assert (other.returncode, other.stdout) == (7, "")
     assert "'tasks' has 8 partitions; these settings need 4" in other.stderr
 
 

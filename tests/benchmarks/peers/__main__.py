@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from scylla_spark.errors import ExitCode
 from tests.benchmarks.peers import table
 from tests.benchmarks.peers.celery import Celery
 from tests.benchmarks.peers.child import Missing, say
@@ -33,7 +34,7 @@ Results = dict[str, dict[str, Figure] | str]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures; 0, or 1 if a measure failed (a peer that this machine cannot run is no failure)."""
     given = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is tidied up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.INTERRUPTED))  # so that everything is tidied up
     measures = given.measures or list(table.COLUMNS)
     begun, load = time.monotonic(), os.getloadavg()[0]
     peers = [PEERS[name]() for name in given.only or PEERS]

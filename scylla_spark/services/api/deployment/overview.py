@@ -20,6 +20,7 @@ from scylla_spark.core.key_view import key_view
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.core.task_state import READY, STATES
+from scylla_spark.io.kafka.topics import announced
 from scylla_spark.services.api.context import JSON, Api, Asked, Own, answers, router
 from scylla_spark.services.api.follow.activity import STEP_US, STEPS, Beat, Pulse
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
@@ -38,6 +39,7 @@ _MOST_KEPT: Final = 32  # overviews of different sets of queues
 _AHEAD_US: Final = 2_000_000
 _BLIND_US: Final = 10_000_000
 _SILENT_US: Final = 30_000_000
+_RESTARTED_US: Final = 900_000_000  # so long it is shown that the broker was started again
 _LOOK_US: Final = 10_000_000  # between two looks at whether owners of partitions answer
 _LATELY_S: Final = 60
 _RUNS_WITH: Final = "`scylla-spark up`, or `scylla-spark run {}`, starts it."
@@ -89,7 +91,7 @@ class OverdueView(BaseModel):
 class BannerView(BaseModel):
     """Something that somebody should look at."""
 
-    kind: Literal["broker_away", "ingest_silent", "partition_without_owner", "clock_ahead"]
+    kind: Literal["broker_away", "broker_restarted", "ingest_silent", "partition_without_owner", "clock_ahead"]
     text: str
     hint: str
 
@@ -213,7 +215,7 @@ class Overviews:
         self._blind_since = 0
         dead = self._unattended(standing)
         ownerless = sorted(number for number, one in standing.items() if one.resigned or number in dead)
-        found = []
+        found = self._restarted(now)
         if ownerless:
             words = f"{len(ownerless)} of {len(standing)} partitions have no dispatcher: their tasks do not start."
             found.append(_banner("partition_without_owner", words, _RUNS_WITH.format("dispatch")))
@@ -228,6 +230,16 @@ class Overviews:
             words = f"The clock of a dispatcher or worker is {ahead / 1e6:.1f} s ahead of this one."
             found.append(_banner("clock_ahead", words, "Let a time service set the clocks of all machines."))
         return found
+
+    def _restarted(self, now: int) -> list[dict[str, str]]:
+        """Says for a while that the embedded broker of this deployment died and was started again."""
+        facts = announced(self._api.settings.data_dir)
+        told = facts.get("broker_restarts")
+        ours = facts.get("kafka") == self._api.settings.kafka.bootstrap_servers
+        if not (ours and isinstance(told, dict) and now - told.get("last_us", 0) < _RESTARTED_US):
+            return []
+        words = f"The embedded broker ended and was started again: {told['times']} times in this run, last at {iso(told['last_us'])}."
+        return [_banner("broker_restarted", words, "Its log says why, or the kernel's log if memory was short: dmesg.")]
 
     def _unattended(self, standing: Collection[int]) -> frozenset[int]:
         """Partitions whose owner does not answer, as far as a look of a moment ago tells: one that was killed has not resigned."""

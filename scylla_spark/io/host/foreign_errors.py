@@ -1,0 +1,102 @@
+"""Which errors of libraries, of the JVM and of the operating system are outages, so that they are reported as such and not as defects."""
+
+from __future__ import annotations
+
+import errno
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from scylla_spark.errors import DiskFullError, SchedulerError, UnreachableError
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+_SPACE_TEXT: Final = re.compile(r"No space left on device|Disk quota exceeded|not enough space", re.IGNORECASE)
+_PROBE_BYTES: Final = 1 << 20  # less than this is left: nothing of ours can work there
+_SPARK: Final = ("py4j", "pyspark")
+_STORES: Final = ("deltalake", "polars", "pyarrow", "_internal")
+_OF_SPARK: Final = re.compile(
+    r"\bjava\.(io|net|nio|util\.concurrent)\.|OutOfMemory|InterruptedException|org\.apache\.kafka\.|\bhadoop\.|\bsoftware\.amazon\."
+    r"|of a JVM that has ended|stopped SparkContext|SparkContext was shut down|DELTA_CONCURRENT|JAVA_GATEWAY_EXITED",
+)
+"""What Spark's texts name when storage, network, brokers, memory or the JVM itself have failed."""
+_LONGEST: Final = 300
+
+
+def outage_in(error: BaseException) -> SchedulerError | None:
+    """An error of somebody else's code as one of ours, or None: it may be a defect of ours.
+
+    Args:
+        error: as it was raised; what it was raised from is looked at, too.
+    """
+    if isinstance(error, DiskFullError):
+        return error
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in _NO_SPACE:
+            return no_space(cause.filename)
+        if _SPACE_TEXT.search(_text(cause)):
+            return no_space(None)
+    if isinstance(error, SchedulerError):
+        return error
+    if _is_outage(error):
+        return UnreachableError(f"{type(error).__name__}: {_first_line(error)}")
+    return None
+
+
+def no_space(place: object) -> DiskFullError:
+    """The error for a disk that is full."""
+    where = "on a disk that is needed" if place is None else f"on {place}"
+    return DiskFullError(
+        f"no space left {where}: free some space, and start again; nothing that was acknowledged is lost."
+    )
+
+
+def full_folder(folders: Iterable[Path]) -> Path | None:
+    """The first folder that takes no further MiB, or None. Folders that do not exist stand for the nearest one that does."""
+    for folder in folders:
+        there = folder.absolute()
+        while not there.is_dir() and there != there.parent:
+            there = there.parent
+        if not _takes(there):
+            return folder
+    return None
+
+
+def _takes(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+    except OSError as error:
+        return error.errno not in _NO_SPACE
+    return True
+
+
+def _is_outage(error: BaseException) -> bool:
+    library = type(error).__module__.partition(".")[0]
+    if isinstance(error, OSError | MemoryError) or library in ("kafka", *_STORES):
+        return True
+    return library in _SPARK and (type(error).__name__ == "Py4JNetworkError" or bool(_OF_SPARK.search(_text(error))))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _text(error: BaseException) -> str:
+    """The text of an error; of one that has to be asked of a JVM that has ended, its kind."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__} of a JVM that has ended"
+
+
+def _first_line(error: BaseException) -> str:
+    line = next(iter(_text(error).strip().splitlines()), "no reason given")
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

@@ -1,0 +1,53 @@
+"""SIGTERM drains, a second one ends the process, even while its main thread is in a call that does not return."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from scylla_spark.errors import ExitCode
+
+HANGS = """
+import ctypes, threading
+from scylla_spark.services.stop_signals import StopSignals
+stop = threading.Event()
+signals = StopSignals(stop)
+threading.Thread(target=lambda: stop.wait() and print("asked to stop", flush=True), daemon=True).start()
+print("runs", flush=True)
+while True:
+    ctypes.CDLL(None).sleep(60)  # Python's own handlers do not run meanwhile
+"""
+LEAVES = """
+import threading
+from scylla_spark.services import stop_signals
+stop_signals._LEAVE_S = 0.1
+signals = stop_signals.StopSignals(threading.Event())
+signals.leave(5)
+threading.Thread(target=threading.Event().wait).start()  # not a daemon: Python waits for it
+"""
+
+
+@pytest.mark.slow
+def test_the_first_signal_asks_to_stop_and_a_second_one_ends_the_process():
+    command = [sys.executable, "-c", HANGS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "runs\n"
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)  # at once: the same request, as `timeout` sends it
+            assert process.stdout.readline() == "asked to stop\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.6)  # it would have ended by now
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == ExitCode.INTERRUPTED
+            assert process.stderr.read().startswith("error: ended by a second signal")
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_thread_that_does_not_end_keeps_no_process_that_has_stopped_its_services():
+    assert subprocess.run([sys.executable, "-c", LEAVES], timeout=60, check=False).returncode == ExitCode.OUTAGE

@@ -39,6 +39,7 @@ from scylla_spark.services.api.follow.activity import Pulse
 from scylla_spark.services.api.follow.log_followers import Followers
 from scylla_spark.services.api.follow.records_tail import LogTail
 from scylla_spark.services.api.follow.waits import Waits
+from scylla_spark.services.api.http.effort import bounded_effort
 from scylla_spark.services.api.http.metrics import ApiMetrics
 from scylla_spark.services.api.leases.call_router import LeaseCalls
 from scylla_spark.services.api.leases.desks import Desks
@@ -225,7 +226,8 @@ class _StrictRoute(APIRoute):
             if rights is not None:
                 await request.app.state.check_queues(await _api(request), strict, operation, rights)
             await declared.check(strict)
-            answer: Response = await inner(strict)
+            with bounded_effort(strict):
+                answer: Response = await inner(strict)
             request.scope[DRY_RUN] = isinstance(answer, _DryAnswer)
             return answer
 

@@ -251,7 +251,7 @@ async def _enqueued(
 
 
 async def _sent(api: Api, command: Command, send: Callable[[Command], Place] | None) -> Place:
-    place = await run_in_threadpool(send or api.scheduler.connection.send, command)
+    place = await api.sent(partial(send or api.scheduler.connection.send, command))
     api.tasks.sent(place)
     return place
 

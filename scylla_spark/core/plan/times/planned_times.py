@@ -32,7 +32,13 @@ def planned_after(series: Sequence[FireTimes], after_us: int, calendars: Calenda
 def planned_with_series(
     series: Sequence[FireTimes], after_us: int, calendars: Calendars
 ) -> Iterator[tuple[int, FireTimes]]:
-    """As `planned_after`, each time with the first series that has it. Only series that have just fired are asked again."""
+    """As `planned_after`, each time with the first series that has it.
+
+    Args:
+        series: of a trigger; only those that have just fired are asked again.
+        after_us: microseconds since the epoch.
+        calendars: days by name.
+    """
     heap: list[tuple[int, int]] = []
     for number, one in enumerate(series):
         if (at := one.next_after(after_us, calendars)) is not None:

@@ -13,11 +13,12 @@ from scylla_spark.core.plan.times import fire_times
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access.required_scopes import NEEDS, About
 from scylla_spark.services.api.http import effort
-from scylla_spark.services.api.http.effort import LONG_LOOKS, MOST_LOOKS, bounded_effort
+from scylla_spark.services.api.http.effort import bounded_effort
 from scylla_spark.services.api.problems import Problem
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import make_filled
+from tests.support.delta_tables import make
 
+MOST_LOOKS, LONG_LOOKS = 6_000, 2_000
 CRONS = [f"{number % 60} {number // 60} * * *" for number in range(500)]
 HOSTILE = {
     "handler": "report",
@@ -39,10 +40,18 @@ REQUESTS = {
 }
 
 
-@pytest.fixture
-def site(tmp_path):
-    make_filled(f"{tmp_path}/tables", lambda *_: None, 0)
-    made = Site(str(tmp_path))
+@pytest.fixture(autouse=True)
+def less(monkeypatch):
+    """Requests may look less often, so that tests take less time."""
+    monkeypatch.setattr(effort, "MOST_LOOKS", MOST_LOOKS)
+    assert effort.LONG_LOOKS == LONG_LOOKS
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("effort")
+    make(f"{folder}/tables")
+    made = Site(str(folder))
     days = [f"{year}-{month:02}-{day:02}" for year in (2026, 2027) for month in range(1, 13) for day in range(1, 29, 2)]
     made.connection.plan.ask("calendar", name="de", days=days)
     made.connection.plan.ask("put", schedules=[HOSTILE | {"name": "mine"}])
@@ -86,6 +95,22 @@ def test_the_next_times_of_a_schedule_of_500_expressions_and_a_calendar_take_a_f
         answer = client.get(f"{MINE}:next")
     assert sum(row["fires"] for row in answer.json()["times"]) == 5
     assert looks[0] < LONG_LOOKS
+
+
+def test_a_list_of_hostile_schedules_comes_whole_and_the_next_one_costs_nothing(site, looks):
+    many = [HOSTILE | {"name": f"many-{number:03}"} for number in range(20)]
+    site.connection.plan.ask("put", schedules=many)
+    looks[0] = 0
+    with site.client() as client:
+        found = client.get("/v1/schedules").json()["schedules"]
+        first = looks[0]
+        assert len(found) > len(many)
+        assert all(one["next_at"] for one in found)
+        assert found[0]["next_at"] == client.get(f"{MINE}:next?count=1").json()["times"][-1]["planned_at"]
+        assert first <= MOST_LOOKS + len(many), "once it is too much, rules are not looked at"
+        looks[0] = 0
+        assert client.get("/v1/schedules?limit=10").status_code == 200
+        assert looks[0] == 0, "they are kept until they have come"
 
 
 def spent_in_a_thread(looks: int, *, gone: bool = False) -> None:

@@ -16,6 +16,8 @@ from scylla_spark.services.api.access.token_mirror import TokenView
 from scylla_spark.services.api.http import readiness
 from scylla_spark.services.api.http.readiness import Readiness
 from scylla_spark.services.api.problems import Problem
+from tests.support.api_site import Site
+from tests.support.delta_tables import make
 
 
 @pytest.fixture
@@ -94,3 +96,23 @@ def test_a_request_that_finds_no_thread_to_wait_in_is_refused_in_time_and_gives_
         return refused.value.kind
 
     assert asyncio.run(ask()) is problems.BUSY
+
+
+def test_large_pages_are_made_one_at_a_time_and_small_ones_beside_them(tmp_path, silent):
+    make(f"{tmp_path}/tables")
+    api, begun = Site(str(tmp_path)).app.state.api, []
+
+    def large() -> bool:
+        begun.append("large")
+        return silent.wait()
+
+    async def ask() -> None:
+        pages = [asyncio.create_task(api.paged(context.LARGE_PAGE + 1, large)) for _ in range(3)]
+        while not begun:
+            await asyncio.sleep(0.001)
+        assert await api.paged(context.LARGE_PAGE, lambda: "small") == "small"
+        assert begun == ["large"]
+        silent.set()
+        assert await asyncio.gather(*pages) == [True] * 3
+
+    asyncio.run(ask())

@@ -51,18 +51,19 @@ class LogReader:
         self._outcomes: KafkaConsumer | None = None
         self._ranges: KafkaConsumer | None = None
         self._followed: dict[int, _ReadLog] = {}
+        self._watching = threading.Lock()  # of its own: whoever has the other may wait for a broker
         self._watched: Counter[TaskKey] = Counter()
-        self._silence = topics.Silence()
+        self._silence = topics.Silence(self._lock)
 
     @contextmanager
     def watching(self, key: TaskKey) -> Iterator[None]:
         """As long as this lasts, facts of the key are never forgotten for want of room."""
-        with self._lock:
+        with self._watching:
             self._watched[key] += 1
         try:
             yield
         finally:
-            with self._lock:
+            with self._watching:
                 self._watched[key] -= 1
                 if not self._watched[key]:
                     del self._watched[key]
@@ -176,8 +177,7 @@ class LogReader:
 
     @contextmanager
     def _broker(self) -> Iterator[None]:
-        with self._lock:
-            self._silence.check()
+        with self._silence.turn():
             try:
                 yield
             except KafkaError as error:

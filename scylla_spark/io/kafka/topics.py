@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import selectors
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -47,18 +49,35 @@ T = TypeVar("T")
 
 
 class Silence:
-    """Remembers for a moment that no broker has answered: those who have waited for their turn meanwhile need not wait for it again."""
+    """Takes turns at a client of Kafka, and remembers for a moment that no broker has answered.
 
-    def __init__(self) -> None:
+    Those who have waited for their turn meanwhile fail with the same error, and do not wait for the broker again.
+
+    Args:
+        lock: held during a turn.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
         self._error: UnreachableError | None = None
         self._until_us = 0
 
-    def check(self) -> None:
-        """Returns if a broker may be asked.
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """As long as this lasts, the client is the caller's.
 
         Raises:
-            UnreachableError: none has answered a moment ago.
+            UnreachableError: no broker has answered a moment ago, or somebody else waits too long, for example for a resolver.
         """
+        if not self._lock.acquire(timeout=(CONNECT_MS + WAIT_MS) / 1000):
+            raise UnreachableError("Kafka has not answered another question yet.", hint=_LOOK)
+        try:
+            self._check()
+            yield
+        finally:
+            self._lock.release()
+
+    def _check(self) -> None:
         if self._error is not None and boot_us() < self._until_us:
             raise UnreachableError(self._error.message, hint=self._error.hint)
 

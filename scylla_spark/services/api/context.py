@@ -61,6 +61,8 @@ LONG_THREADS: Final = 8
 PLANNING_THREADS: Final = 4
 SENDING_THREADS: Final = 64
 MOST_QUEUED_S: Final = 10.0  # for a thread
+MOST_PAGE_QUEUED_S: Final = 30.0
+LARGE_PAGE: Final = 1_000  # rows
 T = TypeVar("T")
 
 
@@ -117,6 +119,7 @@ class Api:
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._long = anyio.CapacityLimiter(LONG_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
+        self._paging = anyio.CapacityLimiter(1)
         self._sending = anyio.CapacityLimiter(SENDING_THREADS)
 
     def _tell_audit(self, entries: list[AuditEntry]) -> None:
@@ -137,6 +140,20 @@ class Api:
         """Runs what waits for the acknowledgement of a record, and for nothing else, in a thread of its own kind."""
         return await _run(call, self._sending)
 
+    async def paged(self, limit: int, call: Callable[[], T]) -> T:
+        """Runs what makes a page; large ones are made one at a time, as each keeps the interpreter busy for long.
+
+        Args:
+            limit: most rows of the page.
+            call: makes it.
+
+        Raises:
+            Problem: a large page has waited for too long for its turn.
+        """
+        if limit <= LARGE_PAGE:
+            return await anyio.to_thread.run_sync(call)
+        return await _run(call, self._paging, MOST_PAGE_QUEUED_S)
+
     async def planned(self, call: Callable[[], T]) -> T:
         """Runs what asks the planner, which may not be there: nobody else waits for that."""
         return await _run(call, self._planning)
@@ -156,7 +173,7 @@ class Api:
             self._simulating = False
 
 
-async def _run(call: Callable[[], T], threads: anyio.CapacityLimiter) -> T:
+async def _run(call: Callable[[], T], threads: anyio.CapacityLimiter, queued_s: float | None = None) -> T:
     """Runs what may wait for another server in one of some threads; meanwhile the request leaves its place to others.
 
     Raises:
@@ -165,7 +182,7 @@ async def _run(call: Callable[[], T], threads: anyio.CapacityLimiter) -> T:
     token = object()
     with waiting():
         try:
-            with anyio.fail_after(MOST_QUEUED_S):
+            with anyio.fail_after(MOST_QUEUED_S if queued_s is None else queued_s):
                 await threads.acquire_on_behalf_of(token)
         except TimeoutError:
             raise Problem(BUSY, "Too many requests wait for Kafka, the planner or the tables.") from None

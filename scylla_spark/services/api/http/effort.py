@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from scylla_spark.core.plan.times import fire_times
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.problems import Kind, Problem
 
 MOST_LOOKS: Final = 50_000
 """Looks at single rules in one request; each takes some 20 to 50 µs, so this is about two seconds."""
@@ -40,31 +40,32 @@ class _Effort:
         self._request = request
         self._looks = 0
         self._has_turn = False
+        self._problem: tuple[Kind, str, str] | None = None
 
     def spend(self) -> None:
         """Counts a look.
 
         Raises:
-            Problem: there were too many, or another long request is under way.
+            Problem: there were too many, or another long request is under way; it is raised again by each further look.
             ClientDisconnect: the client has gone.
         """
         self._looks += 1
         if self._looks % LONG_LOOKS == 0:
             self._check()
+        if self._problem is not None:
+            kind, detail, hint = self._problem
+            raise Problem(kind, detail, hint=hint)
 
     def end(self) -> None:
         if self._has_turn:
             _turn.release()
 
     def _check(self) -> None:
-        if self._looks >= MOST_LOOKS:
-            raise Problem(
-                problems.INVALID,
-                f"The times take more than {MOST_LOOKS} looks at the rules of the schedule.",
-                hint="Ask for fewer times, or give the schedule fewer branches.",
-            )
         self._has_turn = self._has_turn or _turn.acquire(blocking=False)
-        if not self._has_turn:
-            raise Problem(problems.BUSY, "Another long list of times is being computed.")
-        if anyio.from_thread.run(self._request.is_disconnected):
+        if self._looks >= MOST_LOOKS:
+            detail = f"The times take more than {MOST_LOOKS} looks at the rules of the schedule."
+            self._problem = problems.INVALID, detail, "Ask for fewer times, or give the schedule fewer branches."
+        elif not self._has_turn:
+            self._problem = problems.BUSY, "Another long list of times is being computed.", "Ask again in a moment."
+        elif anyio.from_thread.run(self._request.is_disconnected):
             raise ClientDisconnect

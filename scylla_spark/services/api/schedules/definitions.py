@@ -100,7 +100,7 @@ class AppliedView(ChangesView):
 
 
 @routes.get("/v1/schedules", operation_id="list_schedules", responses=answers({200: SchedulesView}, problems.INVALID))
-def page(
+async def page(
     api: Asked,
     own: Own,
     state: Annotated[str | None, Query(pattern="^(active|paused|completed)$")] = None,
@@ -122,18 +122,21 @@ def page(
         unsure = [entry.name for entry in fitting if state is not None and quick_state(entry) is None]
         return [StoredText.of(entry) for entry in fitting], outline(plan, unsure)
 
-    found, unsure = api.plan.ask(look)
-    now = now_us()
+    def made() -> Response:
+        found, unsure = api.plan.ask(look)
+        now = now_us()
 
-    def is_so(name: str) -> bool:
-        entry = unsure.entries.get(name)
-        return entry is None or state_of(entry, unsure.calendars, now) == state
+        def is_so(name: str) -> bool:
+            entry = unsure.entries.get(name)
+            return entry is None or state_of(entry, unsure.calendars, now) == state
 
-    names = list(islice((one.name for one in sorted(found) if one.is_of(own) and is_so(one.name)), limit + 1))
-    plan = api.plan.ask(lambda plan: outline(plan, names[:limit]))
-    entries = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
-    rows = [listed_schedule(entry, plan, now) for entry in entries]
-    return answer({"schedules": rows, "next": names[limit - 1] if len(names) > limit else None})
+        names = list(islice((one.name for one in sorted(found) if one.is_of(own) and is_so(one.name)), limit + 1))
+        plan = api.plan.ask(lambda plan: outline(plan, names[:limit]))
+        entries = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
+        rows = [listed_schedule(entry, plan, now) for entry in entries]
+        return answer({"schedules": rows, "next": names[limit - 1] if len(names) > limit else None})
+
+    return await api.paged(limit, made)
 
 
 @routes.get(

@@ -35,7 +35,7 @@ class PlanMirror:
         self._lock = threading.Lock()
         self._consumer: KafkaConsumer | None = None
         self._reader: PlanLogReader | None = None
-        self._silence = topics.Silence()
+        self._silence = topics.Silence(self._lock)
 
     def ask(self, question: Callable[[PlanState], T]) -> T:
         """Asks the state as it is by now; it must not be kept: the next question changes it.
@@ -46,8 +46,7 @@ class PlanMirror:
         Raises:
             UnreachableError: the broker does not answer.
         """
-        with self._lock:
-            self._silence.check()
+        with self._silence.turn():
             try:
                 state = self._newest()
             except KafkaError as error:

@@ -140,6 +140,7 @@ class Connection:
 
     def ends(self) -> dict[int, int]:
         """Partition → end of its `tasks` log now."""
-        from scylla_spark.io.kafka.topics import end_offsets
+        from scylla_spark.io.kafka.topics import WAIT_MS, end_offsets
 
-        return end_offsets(self.located, self.located.topics.tasks, list(range(self.rules.partitions)))
+        topic = self.located.topics.tasks
+        return end_offsets(self.located, topic, list(range(self.rules.partitions)), WAIT_MS)

@@ -48,10 +48,12 @@ def partition_rows(connection: Connection) -> tuple[list[dict[str, Any]], str]:
 
 def _ends(connection: Connection, numbers: list[int]) -> dict[str, dict[int, int]]:
     """Name of a topic → partition → end of its log."""
-    from scylla_spark.io.kafka.topics import end_offsets
+    from scylla_spark.io.kafka.topics import WAIT_MS, end_offsets
 
     located = connection.located
-    return {name: end_offsets(located, getattr(located.topics, name), numbers) for name in ("tasks", "outcomes")}
+    return {
+        name: end_offsets(located, getattr(located.topics, name), numbers, WAIT_MS) for name in ("tasks", "outcomes")
+    }
 
 
 def _how_far(

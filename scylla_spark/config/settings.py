@@ -12,7 +12,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_settings import (
     BaseSettings,
@@ -345,7 +354,11 @@ class Api(Section):
     max_per_address: int = Field(
         768,
         ge=1,
-        description="connections of one client address at once; all that come through a proxy have its address",
+        description="connections of one client address at once, or requests of one that comes through a trusted proxy",
+    )
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(
+        (),
+        description="addresses or networks of proxies whose `Forwarded` or `X-Forwarded-For` names the client; of others they mean nothing",
     )
     max_requests: int = Field(
         256,

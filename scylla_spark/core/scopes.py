@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -39,6 +39,20 @@ class QueueBounds(NamedTuple):
         if queue is None or (self.names is not None and queue not in self.names):
             return False
         return not self.beginnings or queue.startswith(self.beginnings)
+
+    def to_wire(self) -> dict[str, list[str]] | None:
+        """The bounds as a field of a command to the planner; None for all queues."""
+        if self == ALL_QUEUES:
+            return None
+        names = {} if self.names is None else {"names": sorted(self.names)}
+        return {"beginnings": list(self.beginnings)} | names
+
+    @classmethod
+    def of_wire(cls, value: Mapping[str, Sequence[str]] | None) -> QueueBounds:
+        """The bounds of such a field; without the field, all queues."""
+        if value is None:
+            return ALL_QUEUES
+        return cls(tuple(value.get("beginnings", ())), frozenset(value["names"]) if "names" in value else None)
 
 
 ALL_QUEUES: Final = QueueBounds()

@@ -310,14 +310,33 @@ def test_a_schedule_is_steered_by_who_sees_its_queue_and_not_defined(client):
 
 
 @pytest.mark.parametrize("query", ["?dry_run=true", ""])
-def test_what_goes_with_a_schedule_is_told_as_far_as_it_is_of_ones_own_queues(client, site, query):
+def test_a_schedule_that_a_foreign_one_waits_for_is_not_deleted_and_neither_is_that_one(client, site, query):
     admin, after = give(site, "admin"), {"handler": "report", "after": "mine"}
     for name, queue in ((f"{FOREIGN}-down", f"{FOREIGN}/q"), ("down", "mail/b")):
         assert client.put(f"/v1/schedules/{name}", json=after | {"queue": queue}, headers=admin).status_code == 201
-    if query:
+    before = dict(site.connection.plan.state().entries)
+    etag = client.get("/v1/schedules/mine", headers=client.headers).headers["etag"]
+    many = {"changed_from": "2020-01-01T00:00:00Z", "dry_run": bool(query)}
+    for refused in (
+        client.request("DELETE", f"/v1/schedules/mine{query}", headers=client.headers),
+        client.request("DELETE", f"/v1/schedules/mine{query}", headers=client.headers | {"If-Match": etag}),
+        client.post("/v1/schedules:delete", json=many, headers=client.headers),
+    ):
+        assert kind(refused) == "/problems/conflict"
+        assert FOREIGN not in refused.text
+    assert site.connection.plan.state().entries == before
+    assert asked(client, "POST", "/v1/schedules/mine:pause")["done"] == "paused"
+    assert client.request("DELETE", f"/v1/schedules/{FOREIGN}-down", headers=admin).status_code == 200
+    assert asked(client, "DELETE", f"/v1/schedules/mine{query}")["also"] == {"down": "removed"}
+
+
+def test_a_token_for_all_queues_deletes_what_waits_too(client, site):
+    admin, after = give(site, "admin"), {"handler": "report", "after": "mine"}
+    for name, queue in ((f"{FOREIGN}-down", f"{FOREIGN}/q"), ("down", "mail/b")):
+        assert client.put(f"/v1/schedules/{name}", json=after | {"queue": queue}, headers=admin).status_code == 201
+    for query in ("?dry_run=true", ""):
         everything = client.request("DELETE", f"/v1/schedules/mine{query}", headers=admin).json()
         assert everything["also"] == {"down": "removed", f"{FOREIGN}-down": "removed"}
-    assert asked(client, "DELETE", f"/v1/schedules/mine{query}")["also"] == {"down": "removed"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from scylla_spark import Schedule, Scheduler, Trigger
+from scylla_spark.client.schedules.handle import _known_next
 from scylla_spark.client.schedules.sets import put
 from scylla_spark.clock import from_us, iso, to_us
 from scylla_spark.core.key import TaskKey
@@ -432,6 +433,7 @@ def test_no_time_is_reckoned_while_others_wait_for_the_planners_state(site, clie
         finally:
             asking.pop()
 
+    _known_next.cache_clear()
     monkeypatch.setattr(api.plan, "ask", asked)
     monkeypatch.setattr(
         FireTimes, "next_after", lambda self, *given: reckoned.append(len(asking)) or reckon(self, *given)

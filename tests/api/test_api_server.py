@@ -13,9 +13,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from starlette.responses import PlainTextResponse
 from uvicorn import Server
 
 from scylla_spark.config.settings import Api
+from scylla_spark.services.api import problems
 from scylla_spark.services.api.http import limits, server
 from scylla_spark.services.api.http.limits import Limits
 from scylla_spark.services.api.http.metrics import ApiMetrics
@@ -32,11 +34,18 @@ ANSWER_S = 10.0
 
 
 async def app(scope, receive, send):
-    """Reads the whole body; answers with its size, or with as many bytes as the path says; `wait` and `stream` never end."""
+    """Reads the whole body; answers with its size, or as many bytes as the path says; `wait` and `stream` never end, `early` refuses."""
     if scope["type"] == "lifespan":
         for step in ("startup", "shutdown"):
             await receive()
             await send({"type": f"lifespan.{step}.complete"})
+        return
+    if scope["path"] == "/early":
+        await receive()
+        await problems.answer(problems.TOO_LARGE, "It is too large.", {"Connection": "close"})(scope, receive, send)
+        return
+    if scope["path"] == "/client":
+        await PlainTextResponse(scope["client"][0])(scope, receive, send)
         return
     size, more = 0, True
     while more:
@@ -55,13 +64,13 @@ async def app(scope, receive, send):
 
 
 @contextlib.contextmanager
-def served(monkeypatch, limit_s):
+def served(monkeypatch, limit_s, **more):
     """A server of which all limits of time are the same."""
-    for module, names in ((server, ("HEADERS_S", "SEND_S")), (limits, ("BODY_S", "PIECE_S"))):
+    for module, names in ((server, ("HEADERS_S", "SEND_S")), (limits, ("BODY_S", "PIECE_S", "_DRAIN_PIECE_S"))):
         for name in names:
             monkeypatch.setattr(module, name, limit_s)
     monkeypatch.setattr(server, "_DRAIN_S", SHORT_S)
-    settings = Api(max_connections=MOST, max_per_address=OF_ONE, max_body=100_000, max_bulk=200_000)
+    settings = Api(max_connections=MOST, max_per_address=OF_ONE, max_body=100_000, max_bulk=200_000, **more)
     listener = listening("127.0.0.1", 0)
     running = Server(bounded(Limits(app, settings, ApiMetrics()), settings))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
@@ -201,6 +210,25 @@ def test_a_body_that_is_too_large_is_a_problem_before_it_is_read_or_while(port, 
     assert is_answered(port)
 
 
+@pytest.mark.parametrize("path", ["/early", "/"])
+def test_a_refusal_that_comes_before_the_end_of_a_body_can_be_read_by_who_sends_all_of_it_first(port, path):
+    with line(port) as found:
+        found.sendall(POST.replace(b"/ ", path.encode() + b" ", 1) + b"Content-Length: %d\r\n\r\n" % (64 * 2**20))
+        for _ in range(64):
+            found.sendall(b"x" * 2**20)
+        assert problem(rest(found)) == "/problems/too-large"
+    assert is_answered(port)
+
+
+def test_a_refusal_reaches_a_client_that_goes_on_sending_at_once_and_its_connection_ends(strict):
+    with line(strict.port) as slow:
+        slow.sendall(POST.replace(b"/ ", b"/early ", 1) + b"Content-Length: 100000\r\n\r\nabc")
+        told = slow.recv(65_536)
+        assert told.startswith(b"HTTP/1.1 413")
+        slow.sendall(b"abc")
+        assert problem(told + rest(slow)) == "/problems/too-large", "it ends, as no more of the body has come in time"
+
+
 def test_a_bulk_may_be_larger_than_other_bodies(port):
     assert ask(port, "/v1/tasks:bulk", method="POST", body=b"x" * 150_000) == (200, b"150000")
 
@@ -303,6 +331,64 @@ def test_a_connection_between_two_requests_makes_way_and_one_that_waits_for_its_
             assert problem(rest(refused)) == "/problems/busy"
         waits[0].close()
         assert holds(lambda: ask(port)[0] == 200), "its room comes back"
+
+
+PROXY, OTHER_PROXY = "127.0.0.9", "127.0.1.7"
+
+
+@pytest.fixture
+def behind_proxies(monkeypatch):
+    with served(monkeypatch, LONG_S, trusted_proxies=[PROXY, "127.0.1.0/24"]) as site:
+        yield site.port
+
+
+def told_client(port: int, header: str, of: str = PROXY) -> str:
+    """For whom the server takes a request with a header."""
+    with line(port, of) as found:
+        found.sendall(GET.replace(b"/ ", b"/client ", 1) + header.encode() + b"\r\nConnection: close\r\n\r\n")
+        return rest(found).rpartition(b"\r\n\r\n")[2].decode()
+
+
+@pytest.mark.parametrize(
+    ("header", "client"),
+    [
+        ("X-Forwarded-For: 192.0.2.1", "192.0.2.1"),
+        ("X-Forwarded-For: 198.51.100.1, 192.0.2.1", "192.0.2.1"),
+        (f"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: {OTHER_PROXY}", "192.0.2.1"),
+        ("X-Forwarded-For: 192.0.2.1:4711", "192.0.2.1"),
+        ("X-Forwarded-For: ::ffff:192.0.2.1", "192.0.2.1"),
+        ('Forwarded: for=198.51.100.1, for="[2001:db8::1]:47";proto=https', "2001:db8::1"),
+        ("Forwarded: proto=https;For=192.0.2.1", "192.0.2.1"),
+        ("Forwarded: for=192.0.2.1\r\nX-Forwarded-For: 192.0.2.1", "192.0.2.1"),
+        ("Forwarded: for=198.51.100.1\r\nX-Forwarded-For: 192.0.2.1", PROXY),
+        ("X-Forwarded-For: unknown", PROXY),
+        ("X-Forwarded-For: 198.51.100.1, nonsense", PROXY),
+        ("Forwarded: for=_hidden", PROXY),
+        ("Forwarded: by=192.0.2.1", PROXY),
+        ("X-Forwarded-For: ", PROXY),
+        ("A: b", PROXY),
+    ],
+)
+def test_a_trusted_proxy_names_the_client(behind_proxies, header, client):
+    assert told_client(behind_proxies, header) == client
+
+
+def test_nobody_else_does(behind_proxies, port):
+    assert told_client(behind_proxies, "X-Forwarded-For: 192.0.2.1", "127.0.0.8") == "127.0.0.8"
+    assert told_client(port, "X-Forwarded-For: 192.0.2.1") == PROXY, "no proxy is trusted"
+
+
+def test_slow_connections_of_one_client_of_a_proxy_keep_none_of_its_others_out(behind_proxies):
+    def asks(stack, path, client):
+        found = stack.enter_context(line(behind_proxies, PROXY))
+        found.sendall(GET.replace(b"/ ", path, 1) + f"X-Forwarded-For: {client}\r\n\r\n".encode())
+        return found
+
+    with contextlib.ExitStack() as stack:
+        for _ in range(OF_ONE):
+            assert asks(stack, b"/stream ", "192.0.2.1").recv(1)
+        assert problem(rest(asks(stack, b"/ ", "192.0.2.1"))) == "/problems/busy"
+        assert asks(stack, b"/ ", "192.0.2.2").recv(65_536).startswith(b"HTTP/1.1 200")
 
 
 def test_a_flood_is_accepted_in_portions_that_leave_files_to_the_process():

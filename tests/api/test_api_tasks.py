@@ -85,7 +85,16 @@ def test_a_task_is_found_by_either_form_of_its_key(look, name):
     assert (found["id"], found["ordering_id"], found["uniqueness_key"]) == (id_of(KEY), "cust/9 ä", "inv,17%")
     assert (found["state"], found["attempts"], found["error"]["kind"]) == ("failed", 2, "TimeoutError")
     assert found["payload"] == {"a": 9007199254740993}
-    assert found["fresh"] is False, "no broker answers"
+    assert found["fresh"] is True
+
+
+def test_while_no_broker_answers_the_tables_tell_and_what_they_do_not_hold_is_not_said_to_be_missing(client, site):
+    unknown = path_of(KEY._replace(ordering_id="nobody"))
+    assert kind(client.get(f"/v1/tasks/{unknown}")) == "/problems/not-found"
+    site.connection.down = True
+    found = client.get(f"/v1/tasks/{path_of(KEY)}").json()
+    assert (found["state"], found["fresh"]) == ("failed", False)
+    assert kind(client.get(f"/v1/tasks/{unknown}")) == "/problems/unreachable", "it may stand in the log"
 
 
 def test_a_run_tells_its_schedule_and_the_time_it_was_planned_for(client, site, tmp_path):

@@ -49,8 +49,9 @@ class SiteConnection:
         self.plan = _Plan()
         self.sender = _Sender(self)
         self.log_reader = SimpleNamespace(
-            watching=lambda key: nullcontext(), facts=lambda partition, key: [], catch_up=self._unreachable
-        )
+            watching=lambda key: nullcontext(), facts=lambda partition, key: [], commands=lambda partition, key: [],
+            catch_up=self._caught_up,
+        )  # fmt: skip
 
     @property
     def located(self) -> Settings:
@@ -72,6 +73,10 @@ class SiteConnection:
 
     def ends(self) -> dict[int, int]:
         raise self._error()
+
+    def _caught_up(self, *_: object) -> None:
+        if self.down:
+            raise self._error()
 
     def _unreachable(self, *_: object) -> None:
         raise self._error()

@@ -14,9 +14,11 @@ from dateutil.rrule import rrulestr
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.plan.times.cron import cron
-from scylla_spark.core.plan.times.fire_times import FireTimes, dates, every
+from scylla_spark.core.plan.times.fire_times import FireTimes, dates, every, merged_blackouts
 from scylla_spark.core.plan.times.recurrence import recurrence
 from scylla_spark.errors import ArgumentError
+
+SECOND = 1_000_000
 
 BERLIN = "Europe/Berlin"
 HOUR = 3_600_000_000
@@ -96,6 +98,17 @@ def test_a_recurrence_is_expanded_in_local_time():
 def test_bounds_hold():
     rule = FireTimes(cron("0 * * * *"), start_us=us("2026-03-01T10:00"), end_us=us("2026-03-01T12:00"))
     assert listed(rule, 0, 9) == [us("2026-03-01T10:00"), us("2026-03-01T11:00"), us("2026-03-01T12:00")]
+
+
+def test_blackouts_in_any_order_that_overlap_or_meet_are_one():
+    given = [(40, 50), (10, 20), (15, 17), (20, 30), (41, 60)]
+    merged = merged_blackouts(given)
+    assert merged == ((10, 30), (40, 60))
+    times = FireTimes(every(1_000_000), blackouts=tuple((begin * SECOND, end * SECOND) for begin, end in merged))
+    assert [times.blackout_end(at * SECOND) for at in (9, 10, 29, 30, 39, 59, 60)] == [
+        None, 30 * SECOND, 30 * SECOND, None, None, 60 * SECOND, None,
+    ]  # fmt: skip
+    assert times.next_after(14 * SECOND, {}) == 30 * SECOND
 
 
 def test_nothing_lies_within_a_blackout():

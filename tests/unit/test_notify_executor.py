@@ -509,6 +509,27 @@ def test_one_that_fails_gives_back_those_behind_it(sink: Sink) -> None:
         executor.stop(drain_s=1)
 
 
+def test_receivers_that_never_answer_keep_no_other_channel_waiting(sink: Sink) -> None:
+    silent, names = threading.Event(), [f"silent-{number}" for number in range(9)]
+    channels = {name: {"url": "https://hooks.example.com/"} for name in (*names, "ops")}
+
+    def send(payload: Any, settings: Notify) -> Delivered:
+        if payload["channel"] != "ops":
+            silent.wait()
+        return Delivered("{}")
+
+    executor = NotifyExecutor(Notify.model_validate({"channels": channels}), KEY, send)
+    executor.start(sink)
+    try:
+        executor.submit([invocation(number, f"notify/{name}", name) for number, name in enumerate(names)])
+        assert holds(lambda: len(executor.running()) == len(names))
+        executor.submit([invocation(len(names))])
+        assert holds(lambda: list(sink.outcomes) == [len(names)])
+    finally:
+        silent.set()
+        executor.stop(drain_s=10)
+
+
 @pytest.mark.parametrize("asked_ms", [0, 1_000, 3_600_000])
 def test_what_a_receiver_asks_for_is_a_wish_beside_the_retry_policy_in_force(sink: Sink, asked_ms: int) -> None:
     executor = NotifyExecutor(

@@ -1,6 +1,7 @@
 """Templates: what a place may say, what it becomes, and what is refused when a schedule is put."""
 
 import contextlib
+import time
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,13 @@ def test_a_text_that_is_one_place_becomes_the_value_with_its_type():
     assert rendered("{{ orders.from_version }}") == 3
     assert rendered("{{orders.rows}}") == [1, 2]
     assert rendered("{{ planned }}") == "2026-03-29T00:45:00.500000Z"
+
+
+def test_very_many_beginnings_of_places_without_an_end_are_refused_at_once():
+    begun = time.thread_time()
+    with pytest.raises(ArgumentError, match="has no end"):
+        Template("{{" * 100_000, NAMES)
+    assert time.thread_time() - begun < 1
 
 
 def test_places_stand_within_texts_lists_and_objects():

@@ -3,6 +3,7 @@
 import pytest
 
 from scylla_spark import failpoint
+from scylla_spark.core.plan.commands import plan_command
 from scylla_spark.core.plan.state import plan_log, plan_state
 from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
 from scylla_spark.core.plan.tables.growth import Growth
@@ -147,7 +148,31 @@ def test_a_command_that_meets_a_defect_is_refused_and_others_are_obeyed(plant) -
     plan = PlannerHarness()
     plant("plan.begin")
     assert plan.put("a-poison", EVERY_MINUTE)[0] == "rejected"
+    (met,) = plan.planner.take_defects()
+    assert met.error.startswith("scylla_spark.failpoint.InjectedFault: ")
+    assert "Traceback" in met.stack
     assert plan.put("a-poison", EVERY_MINUTE)[0] == "ok"
+    assert not plan.planner.take_defects()
+
+
+def test_a_record_that_the_reader_of_commands_fails_at_is_a_defect_too(monkeypatch) -> None:
+    plan = PlannerHarness()
+    monkeypatch.setattr(plan_command, "_read", lambda _: 1 / 0)
+    plan.raw(b"{}")
+    assert [one[2] for one in plan.refused] == ["defect"]
+    (met,) = plan.planner.take_defects()
+    assert met.error == "ZeroDivisionError: division by zero"
+
+
+def test_a_rule_that_is_set_aside_for_a_defect_is_told_as_one(monkeypatch) -> None:
+    plan = PlannerHarness()
+    rule = {"name": "mine", "when": ["failed"], "channel": "ops"}
+    plan.ask("put_rule", rules=[rule])
+    gathering = plan.planner._noticing._gathering
+    with gathering.guarded(gathering._rules.all()["mine"], plan.now):
+        raise ZeroDivisionError("division by zero")
+    plan.turn()
+    assert [one.error for one in plan.planner.take_defects()] == ["ZeroDivisionError: division by zero"]
 
 
 def test_a_defect_in_what_comes_after_an_end_sets_the_schedule_of_the_run_aside(monkeypatch) -> None:

@@ -129,7 +129,7 @@ class Reader:
 @pytest.fixture
 def kafka(monkeypatch):
     made = Kafka()
-    monkeypatch.setattr(plan_requests, "consumer", made.consumer)
+    monkeypatch.setattr(plan_requests, "client_consumer", made.consumer)
     monkeypatch.setattr(plan_requests, "producer", made.producer)
     return made
 

@@ -68,6 +68,20 @@ def test_what_is_told_before_is_what_the_planner_does(w, seed):
             assert left[name].schedule.definition["trigger"] == loss.trigger
 
 
+def test_a_removal_that_reaches_a_schedule_outside_of_the_callers_queues_is_refused_and_nothing_is_done():
+    plan, after_down = PlannerHarness(), {"kind": "after", "work": "down"}
+    plan.put("up", {"kind": "event", "name": "e"}, queue="own/a")
+    plan.put("down", {"kind": "after", "work": "up"}, queue="own/b")
+    plan.put("foreign", {"kind": "any", "of": [after_down, {"kind": "event", "name": "e"}]}, queue="other/a")
+    refused = plan.ask("delete", names=["up"], bounds={"beginnings": ["own/"]})
+    assert refused[:2] == ("conflict", "Others wait for it: a schedule that you may not change would lose its trigger.")
+    assert set(plan.planner.state.entries) == {"up", "down", "foreign"}
+    assert plan.ask("delete", names=["foreign"], bounds={"beginnings": ["own/"]})[0] == "not_found"
+    assert plan.ask("pause", names=["up"], bounds={"names": ["own/b"]})[0] == "not_found"
+    assert plan.ask("pause", tag="none", bounds={"names": ["own/b"]})[0] == "ok"
+    assert plan.ask("delete", names=["up"])[3] == {"up": "removed", "down": "removed", "foreign": "changed"}
+
+
 def test_a_set_that_waits_for_what_it_removes_is_refused_and_nothing_is_done(w):
     before = [Schedule("up", "report", Trigger.event("e"), owner="bi")]
     before += [Schedule("down", "store", Trigger.after("up"), owner="bi")]

@@ -98,7 +98,7 @@ class Broker:
 @pytest.mark.parametrize("stays", [10, 4])
 def test_lines_are_read_as_long_as_any_come_and_not_for_ever(monkeypatch, tmp_path, stays):
     broker = Broker(stays)
-    monkeypatch.setattr(topics, "consumer", lambda *given, **options: broker)
+    monkeypatch.setattr(topics, "client_consumer", lambda *given, **options: broker)
     monkeypatch.setattr(task_lines_reader, "boot_us", lambda: broker.now)
     reader = LogLines(Settings(data_dir=str(tmp_path), partitions=4), KEY, 0)
     if stays == 10:

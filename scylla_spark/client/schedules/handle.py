@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -13,9 +14,11 @@ from scylla_spark.client.schedules.selection import is_now
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.plan.schedule_state import state_of
+from scylla_spark.core.plan.schedule_state import quick_state, state_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
+from scylla_spark.core.plan.times.breaks import Days
+from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from scylla_spark.client.schedules.backfills import Backfill, BackfillStatus, Period
 
 MOST_RUNS_LISTED: Final = 10_000
+_NO_DAYS: Final = Days()
+_NEVER_US: Final = 2**63
 
 
 class ScheduleStatus(NamedTuple):
@@ -352,21 +357,45 @@ def planned(entry: Entry, state: PlanState, after_us: int, count: int) -> list[d
     return [from_us(at) for at in islice(ahead, count)]
 
 
-def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:
+@lru_cache(maxsize=10_000)
+def _known_next(_name: str, _changed_us: int, _revision: int, _days: tuple[Days, ...]) -> list[tuple[int, int]]:
+    """Where the next time of a schedule is kept: since when it is the next, and the time; microseconds since the epoch."""
+    return [(0, 0)]
+
+
+def _next_us(entry: Entry, calendars: Calendars, now: int) -> int | None:
+    """The next planned time of a schedule. It is kept until it has come, as lists ask for those of thousands."""
+    series = times_of(entry.schedule.trigger)
+    days = tuple(calendars.get(one.calendar, _NO_DAYS) for one in series if one.calendar)
+    kept = _known_next(entry.name, entry.changed_us, entry.revision, days)
+    since_us, at_us = kept[0]
+    if not since_us <= now < at_us:
+        at_us = next(planned_after(series, now, calendars), _NEVER_US)
+        kept[0] = now, at_us
+    return at_us if at_us < _NEVER_US else None
+
+
+def status_of(entry: Entry, state: PlanState, now: int, *, is_exact: bool = True) -> ScheduleStatus:
     """How a schedule stands.
 
     Args:
         entry: of the planner's state.
         state: for its calendars.
         now: microseconds since the epoch.
+        is_exact: looks at its rules; else it is active unless it is paused, and its next time is when the planner decides.
     """
     schedule = entry.schedule
-    stands = state_of(entry, state.calendars, now)
-    following = planned(entry, state, now, 1) if stands == "active" else []
+    if is_exact:
+        stands = state_of(entry, state.calendars, now)
+        following_us = _next_us(entry, state.calendars, now) if stands == "active" else None
+    else:
+        stands = quick_state(entry) or "active"
+        following_us = entry.next_us or None if stands == "active" else None
     return ScheduleStatus(
         entry.name, entry.handler, stands, entry.revision,
         ", ".join(key for key in entry.keys if key == "time" or key.partition(":")[0] in _LISTENED),
-        following[0] if following else None, sum(run.key.time_us <= now for run in entry.runs.values()), len(entry.jobs),
+        None if following_us is None else from_us(following_us),
+        sum(run.key.time_us <= now for run in entry.runs.values()), len(entry.jobs),
         from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,
         from_us(entry.changed_us) if entry.changed_us else None, schedule.tags, schedule.owner, schedule.definition,
     )  # fmt: skip

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
 
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.breaks import MOST_DAYS_MOVED, Days
 from scylla_spark.core.plan.times.cron import Cron, is_fixed
-from scylla_spark.core.plan.times.fire_times import Calendars, Every, FireTimes
-from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
+from scylla_spark.core.plan.times.fire_times import Calendars, Every, FireTimes, spend
+from scylla_spark.core.plan.times.planned_times import planned_before, planned_with_series
 from scylla_spark.core.plan.times.zone import Step
 
 MOST_LEFT_OUT: Final = 20  # between two times; more are told of in one line
@@ -47,8 +48,12 @@ def following(series: list[FireTimes], calendars: Calendars, after_us: int, coun
         after_us: later than this, microseconds since the epoch.
         count: how many that fire, at most.
     """
-    times = list(islice(planned_after(series, after_us, calendars), max(count, 0)))
-    return _listed(series, calendars, after_us, times)
+    rows: list[PlannedTime] = []
+    left_out = _LeftOut(series, calendars, after_us)
+    for at_us, source in islice(planned_with_series(series, after_us, calendars), max(count, 0)):
+        rows += left_out.before(at_us)
+        rows.append(PlannedTime(at_us, local_text(source.tz, at_us), source.tz, True, _note(source, calendars, at_us)))
+    return rows
 
 
 def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, count: int) -> list[PlannedTime]:
@@ -62,8 +67,8 @@ def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, cou
     """
     before_us = min(before_us, max((min(one.end_us, one.last_us + _MOST_MOVED_US) + 1 for one in series), default=0))
     oldest_us = max(before_us - _OLDEST_US, 0)
-    times = list(islice(planned_before(series, before_us, calendars, after_us=oldest_us - 1), max(count, 0)))[::-1]
-    return _listed(series, calendars, times[0] - 1, times) if times else []
+    times = list(islice(planned_before(series, before_us, calendars, after_us=oldest_us - 1), max(count, 0)))
+    return following(series, calendars, times[-1] - 1, len(times)) if times else []
 
 
 def clock_changes(cron: Cron, after_us: int, until_us: int) -> Iterator[tuple[Step, datetime, str]]:
@@ -90,36 +95,59 @@ def local_text(tz: str, at_us: int) -> str:
     return _shown(zone.local(at_us, zone.offset_us(tz, at_us)))
 
 
-# -- below: lists of times ----------------------------------------------------------------------------------------------
+# -- below: what is special about a time ---------------------------------------------------------------------------------------
 
 
-def _listed(series: list[FireTimes], calendars: Calendars, after_us: int, times: list[int]) -> list[PlannedTime]:
-    rows: list[PlannedTime] = []
-    for at_us in times:
-        left_out = sorted({row for one in series for row in _left_out(one, calendars, after_us, at_us)})
-        rows += [row for row in left_out if row.at_us not in times][:MOST_LEFT_OUT]
-        source = next(one for one in series if one.next_after(at_us - 1, calendars) == at_us)
-        rows.append(PlannedTime(at_us, local_text(source.tz, at_us), source.tz, True, _note(source, calendars, at_us)))
-        after_us = at_us
-    return rows
+class _LeftOut:
+    """Times of rules at which nothing fires, and why; asked for in order, so that each series goes on where it is.
+
+    Args:
+        series: of a trigger.
+        calendars: days by name.
+        after_us: later than this, microseconds since the epoch.
+    """
+
+    def __init__(self, series: list[FireTimes], calendars: Calendars, after_us: int) -> None:
+        self._calendars = calendars
+        self._after_us = after_us
+        self._skipping: dict[str, list[FireTimes]] = {}  # by time zone
+        for one in series:
+            if isinstance(one.rule, Cron) and one.rule.gap == "skip":
+                self._skipping.setdefault(one.rule.tz, []).append(one)
+        self._bounded = [one for one in series if one.calendar or one.blackouts]
+        self._plain = [replace(one, calendar="", blackouts=()) for one in self._bounded]
+        self._coming: list[tuple[int, int]] = []  # the next time of each of `_plain`, and its number
+        for number in range(len(self._plain)):
+            self._go_on(number, after_us)
+
+    def before(self, until_us: int) -> list[PlannedTime]:
+        """The first of those before a planned time, and after the one that was asked for before it."""
+        changed = (tz for tz in self._skipping if zone.step_between(tz, self._after_us, until_us) is not None)
+        skipping = (one for tz in changed for one in self._skipping[tz])
+        found = {row for one in skipping for row in _skipped(one, self._after_us, until_us)}
+        while self._coming and self._coming[0][0] < until_us and len(found) < MOST_LEFT_OUT:
+            at_us, number = heappop(self._coming)
+            one = self._bounded[number]
+            if why := _why_left_out(one, self._calendars, at_us):
+                found.add(PlannedTime(at_us, local_text(one.tz, at_us), one.tz, False, why))
+            self._go_on(number, at_us)
+        while self._coming and self._coming[0][0] <= until_us:
+            self._go_on(heappop(self._coming)[1], until_us)
+        self._after_us = until_us
+        return [row for row in sorted(found) if row.at_us != until_us][:MOST_LEFT_OUT]
+
+    def _go_on(self, number: int, after_us: int) -> None:
+        if (at_us := self._plain[number].next_after(after_us, {})) is not None:
+            heappush(self._coming, (at_us, number))
 
 
-# -- what is special about a time ---------------------------------------------------------------------------------------
-
-
-def _left_out(times: FireTimes, calendars: Calendars, after_us: int, until_us: int) -> Iterator[PlannedTime]:
-    """Times of a rule within (after, until] at which nothing fires, and why."""
-    if isinstance(times.rule, Cron) and times.rule.gap == "skip":
-        for step, local, effect in clock_changes(times.rule, after_us, until_us):
-            if step.after_us > step.before_us:
-                yield PlannedTime(step.at_us, _shown(local), times.tz, False, effect)
-    if not times.calendar and not times.blackouts:
-        return
-    plain = [replace(times, calendar="", blackouts=())]
-    for at_us in islice(planned_after(plain, after_us, {}), MOST_LEFT_OUT + 1):
-        why = _why_left_out(times, calendars, at_us)
-        if at_us <= until_us and why:
-            yield PlannedTime(at_us, local_text(times.tz, at_us), times.tz, False, why)
+def _skipped(times: FireTimes, after_us: int, until_us: int) -> Iterator[PlannedTime]:
+    """Times within (after, until] that a clock skips and the expression leaves out."""
+    assert isinstance(times.rule, Cron)
+    spend()
+    for step, local, effect in clock_changes(times.rule, after_us, until_us):
+        if step.after_us > step.before_us:
+            yield PlannedTime(step.at_us, _shown(local), times.tz, False, effect)
 
 
 def _why_left_out(times: FireTimes, calendars: Calendars, at_us: int) -> str:
@@ -129,8 +157,7 @@ def _why_left_out(times: FireTimes, calendars: Calendars, at_us: int) -> str:
         moved = {"next": "moved to the next open day", "previous": "moved to the open day before"}
         which = f"{note}, " if (note := days.notes.get(day)) else ""
         return f"{moved.get(times.on_holiday, 'left out')}: {which}a day of the calendar {times.calendar!r}"
-    inside = any(begin <= at_us < end for begin, end in times.blackouts)
-    return "left out: within a blackout" if inside else ""
+    return "left out: within a blackout" if times.blackout_end(at_us) is not None else ""
 
 
 def _note(times: FireTimes, calendars: Calendars, at_us: int) -> str:
@@ -178,6 +205,7 @@ def _naive(cron: Cron, begin: datetime, end: datetime) -> Iterator[datetime]:
     plain = cron._replace(tz="UTC")
     at_us: int | None = zone.instant(begin, 0) - 1
     while at_us is not None and (at_us := plain.next_after(at_us)) is not None and at_us < zone.instant(end, 0):
+        spend()
         yield zone.EPOCH + timedelta(microseconds=at_us)
 
 

@@ -380,6 +380,11 @@ class TaskHandle(Generic[R_co]):
         ) + commands:
             folded.add(command)
         if folded.data is None and folded.cancel is None and not facts:
+            if not fresh:  # it may stand in the log only
+                raise UnreachableError(
+                    f"The tables do not hold {self.key}, and Kafka does not answer: it may be there all the same.",
+                    hint="Ask again once Kafka answers; `scylla-spark doctor kafka` looks closer.",
+                )
             raise NotFoundError(
                 f"There is no task {self.key}.",
                 hint="Check all three parts of the key; `scylla-spark task list` shows what is there.",

@@ -16,6 +16,7 @@ _MOST_KEPT: Final = 100  # that the shell has not told of yet
 _MOST_NOTE_BYTES: Final = 2_000
 _MOST_WORDS_CHARS: Final = 300
 _MOST_STACK_CHARS: Final = 1_200
+_MOST_ERROR_CHARS: Final = 1_000
 
 
 class Defect(NamedTuple):
@@ -128,9 +129,21 @@ class Defects:
         except Exception as error:  # the pause stands; who keeps an index of it has failed
             self._note(entry.name, error)
 
+    def note(self, stack: str) -> None:
+        """Keeps a defect that concerns no schedule, for the shell to log and count.
+
+        Args:
+            stack: what was raised and where, as Python writes it.
+        """
+        error = stack.rstrip().rpartition("\n")[2]
+        self._keep(Defect("", error[:_MOST_ERROR_CHARS], stack))
+
     def _note(self, name: str, error: Exception) -> None:
         stack = "".join(traceback.format_exception(error))
-        self._met = [*self._met[1 - _MOST_KEPT :], Defect(name, f"{type(error).__name__}: {error}"[:1_000], stack)]
+        self._keep(Defect(name, f"{type(error).__name__}: {error}"[:_MOST_ERROR_CHARS], stack))
+
+    def _keep(self, defect: Defect) -> None:
+        self._met = [*self._met[1 - _MOST_KEPT :], defect]
 
 
 def _reason(error: Exception) -> str:

@@ -22,7 +22,6 @@ from scylla_spark.errors import ArgumentError
 
 MAX_PLACES: Final = 1_000
 _MOST_LEVELS: Final = 50  # besides those of values, so that a task's readers can follow
-_PLACE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _NAME: Final = re.compile(r"\s*([a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+)*)\s*")
 _FILTER: Final = re.compile(r'\|\s*([a-z]+)\s*\(\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\\]|\\.)*")*)\s*\)\s*')
 _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -126,13 +125,13 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 def _parsed(text: str, names: Collection[str]) -> Iterator[str | Place]:
     end = 0
-    for found in _PLACE.finditer(text):
-        if found.start() > end:
-            yield text[end : found.start()]
-        yield _place(found[1], names)
-        end = found.end()
-    if "{{" in text[end:]:
-        raise ArgumentError(f"A place in {text[:100]!r} has no end.", hint="Close it with }}.")
+    while (begin := text.find("{{", end)) >= 0:
+        if begin > end:
+            yield text[end:begin]
+        end = text.find("}}", begin + 2) + 2
+        if end < 2:
+            raise ArgumentError(f"A place in {text[:100]!r} has no end.", hint="Close it with }}.")
+        yield _place(text[begin + 2 : end - 2], names)
     if end < len(text):
         yield text[end:]
 

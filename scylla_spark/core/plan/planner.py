@@ -93,7 +93,7 @@ class Planner:
         self._answers = Answers(journal, timers)
         self._telling = Telling(state, self._groups, self._watching, self._defects, self._definitions.listeners)
         self._deadlines = Deadlines(journal, timers, self._telling)
-        self._noticing = Noticing(journal, timers, channels or Channels())
+        self._noticing = Noticing(journal, timers, channels or Channels(), self._defects.note)
         self._ended = EndedRuns(journal, self._launching, self._telling, self._answers, self._defects, self._after_run)
         self.tables = TableWatch(journal, self._watching)
         rules = RuleCommands(journal, (channels or Channels()).known)
@@ -120,7 +120,7 @@ class Planner:
             "calendar": calendars.put, "test_rule": self._test_rule, "pause_backfill": by_hand.pause_backfill,
             "resume_backfill": by_hand.resume_backfill, "cancel_backfill": by_hand.cancel_backfill,
         }  # fmt: skip
-        return Obeying(self._journal, groups, answers, stepwise, at_once)
+        return Obeying(self._journal, groups, answers, stepwise, at_once, self._defects.note)
 
     def _load(self, entry: Entry) -> None:
         self._runs.load(entry)  # first: limits of others count them, whatever is wrong with this one

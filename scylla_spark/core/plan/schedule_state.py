@@ -72,9 +72,15 @@ def _can_fire(
         return True, first + 1
     possible = 0
     for branch in node.branches:
+        if possible >= node.at_least:  # the others only number their leaves
+            comes = _unasked
         one, first = _can_fire(branch, latches, comes, first)
         possible += one
     return possible >= node.at_least, first
+
+
+def _unasked(_: FireTimes) -> bool:
+    return False
 
 
 def _collected(entry: Entry, now: int) -> Mapping[int, Latch]:

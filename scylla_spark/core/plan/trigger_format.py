@@ -12,7 +12,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.plan.strict_json import STRICT, Micros, Text, validated
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
-from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every
+from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every, merged_blackouts
 from scylla_spark.core.plan.times.recurrence import recurrence
 from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
@@ -273,7 +273,7 @@ def _times(found: Mapping[str, Any]) -> Trigger:
             calendar=found.get("calendar", ""),
             on_holiday=found.get("onHoliday", "skip"),
             tz=tz,
-            blackouts=breaks,
+            blackouts=merged_blackouts(breaks),
             **bounds,
         )
     )

@@ -1,12 +1,13 @@
 """Spans of attempts, made with OpenTelemetry and sent to wherever its environment variables say.
 
 A process makes its provider with its first span, so each child has one of its own, and a thread of OpenTelemetry that sends. Where the
-handlers' modules have set a provider, that one is used. What has not been sent is sent when the process ends.
+handlers' modules have set a provider, that one is used. What has not been sent is sent when the process ends, within three seconds.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import Token
 from importlib.metadata import EntryPoint, entry_points
@@ -27,6 +28,7 @@ from scylla_spark.executors.shared_resources import setup
 
 _EXPORTERS: Final = "opentelemetry_traces_exporter"  # the group of entry points in which packages offer them
 _PROTOCOLS: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+_LAST_S: Final = 3.0
 _CUT_OFF: Final = "cut_off"
 _open: Final[set[AttemptSpan]] = set()
 _propagator: Final = TraceContextTextMapPropagator()
@@ -130,10 +132,14 @@ def _tracer() -> Iterator[trace.Tracer]:
     yield provider.get_tracer("scylla_spark")
     for span in list(_open):
         span.cut_off()
-    if given:
-        provider.force_flush()
-    else:
-        provider.shutdown()
+    _at_last(provider.force_flush if given else provider.shutdown)
+
+
+def _at_last(send: Callable[[], object]) -> None:
+    """Sends what has not been sent; it is given up if its receiver does not answer, as exporters wait for half a minute."""
+    thread = threading.Thread(target=send, name="last-spans", daemon=True)
+    thread.start()
+    thread.join(_LAST_S)
 
 
 def _is_given() -> bool:

@@ -1,4 +1,4 @@
-"""The executor of notifications: a few threads that send messages, each lane in its order."""
+"""The executor of notifications: a thread for each channel sends messages, each lane in its order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ RETRY: Final = Retry(110, "5s", "30m")
 """A day at least, mostly a day and a half: a receiver that is mended the next morning gets what it missed. A queue `_notify` that is
 defined says it otherwise."""
 _TIMEOUT_MS: Final = 60_000
-_THREADS: Final = 4
+_LEAST_THREADS: Final = 4
+_MOST_THREADS: Final = 32
+"""A thread for each channel: a message waits for those of its own channel alone, also where receivers of others never answer."""
 _MOST: Final = 64
 _UNPROVEN: Final = (
     "Only messages of the planner are sent, and this is none. If a rule has told it: planner and dispatchers on several machines "
@@ -65,7 +67,7 @@ class NotifyExecutor:
     def start(self, sink: Sink) -> None:
         """Begins to send."""
         self._sink = sink
-        for _ in range(_THREADS):
+        for _ in range(min(max(_LEAST_THREADS, len(self._settings.channels)), _MOST_THREADS)):
             self._begin_thread()
 
     def handlers(self) -> dict[str, HandlerInfo]:

@@ -8,6 +8,7 @@
 - Group member: while a callback of a rebalance runs, `poll` and with it any commit waits; only heartbeats go on. So they tell when
   the group last took us for a member.
 - Group leader: with the topic's metadata still under way, it assigns nothing to anybody.
+- Consumer: what asks for offsets waits for ever where no time limit is given.
 - Group leader: a member that was away for longer than its session still claims what it had, and gets it at once, before the
   member that has it now has let go of it. (Java's members say in which generation they got what they claim.)
 """
@@ -111,4 +112,29 @@ def recovering(producer: KafkaProducer) -> KafkaProducer:
 def rejoining(consumer: KafkaConsumer) -> KafkaConsumer:
     """The same group member, mended; it must use `Assignor`."""
     consumer._coordinator.__class__ = _Coordinator  # noqa: SLF001 - made deep inside its constructor
+    return consumer
+
+
+class _EndingWaits(KafkaConsumer):  # type: ignore[misc]
+    wait_ms = 0
+
+    def beginning_offsets(self, partitions: Any, timeout_ms: int | None = None) -> Any:
+        return super().beginning_offsets(partitions, timeout_ms or self.wait_ms)
+
+    def end_offsets(self, partitions: Any, timeout_ms: int | None = None) -> Any:
+        return super().end_offsets(partitions, timeout_ms or self.wait_ms)
+
+    def position(self, partition: Any, timeout_ms: int | None = None) -> Any:
+        return super().position(partition, timeout_ms or self.wait_ms)
+
+
+def ending_waits(consumer: KafkaConsumer, wait_ms: int) -> KafkaConsumer:
+    """The same consumer, whose questions about offsets end.
+
+    Args:
+        consumer: as it is made.
+        wait_ms: how long such a question waits at most, milliseconds; then it raises KafkaTimeoutError.
+    """
+    consumer.__class__ = _EndingWaits
+    consumer.wait_ms = wait_ms
     return consumer

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scylla_spark.clock import now_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import place_of
 from scylla_spark.core.records.command import STAMP_TRUST_US, TOO_LATE, Command, Rejection, Rules, encode, validate
@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
 SINGLE: Final = "single"
 BULK: Final = "bulk"
-_OPTIONS: Final[dict[str, dict[str, Any]]] = {
-    SINGLE: {"bootstrap_timeout_ms": 10_000},
-    BULK: {"bootstrap_timeout_ms": 10_000, "linger_ms": 20, "batch_size": 256 * 1024},
-}
-_ACKNOWLEDGED_S: Final = 60
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {SINGLE: {}, BULK: {"linger_ms": 20, "batch_size": 256 * 1024}}
+ACKNOWLEDGED_S: Final = 15.0  # for a connection and an acknowledgement; of a bulk, from one acknowledgement to the next
 _UNSENT: Final = "Nothing was sent."
 _HINTS: Final = {TOO_LATE: f"{_UNSENT} If the same was enqueued in time before, that stands: look at its key."}
 
@@ -83,8 +80,8 @@ class Sender:
             UnreachableError: it was not acknowledged in time; it may exist all the same.
             ConflictError: it is acknowledged, but this machine's clock is more than an hour off.
         """
-        record = self.record(command)
-        place = self._acknowledged([self._hand_over(SINGLE, record)])[0]
+        record, deadline_us = self.record(command), _deadline_us()
+        place = self._acknowledged([self._hand_over(SINGLE, record, deadline_us)], deadline_us)[0]
         drift = place.timestamp * 1000 - command.enqueued_us if place.timestamp and place.timestamp > 0 else 0
         if abs(drift) > STAMP_TRUST_US:
             raise ConflictError(
@@ -95,7 +92,7 @@ class Sender:
 
     def begin(self, record: Record) -> Any:
         """Hands a record of a bulk over without waiting; pass the answer to `finish`."""
-        return self._hand_over(BULK, record)
+        return self._hand_over(BULK, record, _deadline_us())
 
     def finish(self, futures: list[Any]) -> dict[int, int]:
         """Waits for the records of a bulk.
@@ -107,40 +104,47 @@ class Sender:
             UnreachableError: some were not acknowledged; `fields["sent"]` were.
         """
         ends: dict[int, int] = {}
-        for place in self._acknowledged(futures):
+        for place in self._acknowledged(futures, _deadline_us()):
             ends[place.partition] = max(ends.get(place.partition, 0), place.offset + 1)
         return ends
 
-    def _acknowledged(self, futures: list[Any]) -> list[Any]:
+    def _acknowledged(self, futures: list[Any], deadline_us: int) -> list[Any]:
         places, failures = [], []
         for future in futures:
             try:
-                places.append(future.get(timeout=_ACKNOWLEDGED_S))
+                places.append(future.get(timeout=left_s(deadline_us)))
             except Exception as error:
                 failures.append(error)
+            else:
+                deadline_us = max(deadline_us, _deadline_us())
         if failures:
             raise self._unacknowledged(failures[0], sent=len(places), unknown=len(failures))
         return places
 
-    def _hand_over(self, kind: str, record: Record) -> Any:
+    def _hand_over(self, kind: str, record: Record, deadline_us: int) -> Any:
         from kafka.errors import KafkaError
 
-        producer, topic = self._producer(kind), self._settings().topics.tasks
+        producer, topic = self._producer(kind, deadline_us), self._settings().topics.tasks
         try:
             return producer.send(topic, record.value, key=record.key, partition=record.partition)
         except (KafkaError, AssertionError) as error:  # it asserts that the partition exists
             raise self._unacknowledged(error, sent=0, unknown=1) from error
 
-    def _producer(self, kind: str) -> KafkaProducer:
-        with self._lock:
+    def _producer(self, kind: str, deadline_us: int) -> KafkaProducer:
+        if not self._lock.acquire(timeout=left_s(deadline_us)):
+            raise self._unacknowledged(TimeoutError("no connection in time; nothing was sent"), sent=0, unknown=1)
+        try:
             if self._closed:
                 raise ConflictError("This Scheduler is closed.", hint="Make another with Scheduler.connect().")
             known = self._producers.get(kind)
             if known is None:
-                from scylla_spark.io.kafka.topics import producer
+                from scylla_spark.io.kafka.topics import CONNECT_MS, WAIT_MS, producer
 
-                known = self._producers[kind] = producer(self._settings(), **_OPTIONS[kind])
+                waits = {"bootstrap_timeout_ms": CONNECT_MS, "max_block_ms": WAIT_MS}
+                known = self._producers[kind] = producer(self._settings(), **waits, **_OPTIONS[kind])
             return known
+        finally:
+            self._lock.release()
 
     def _unacknowledged(self, error: BaseException, *, sent: int, unknown: int) -> UnreachableError:
         return UnreachableError(
@@ -150,6 +154,15 @@ class Sender:
             sent=sent,
             unknown=unknown,
         )
+
+
+def left_s(deadline_us: int) -> float:
+    """Seconds until an instant of the boot clock; 0 once it has passed."""
+    return max(0.0, (deadline_us - boot_us()) / 1e6)
+
+
+def _deadline_us() -> int:
+    return boot_us() + round(ACKNOWLEDGED_S * 1e6)
 
 
 def record_of(command: Command, rules: Rules, now: int) -> Record:

@@ -18,7 +18,9 @@ from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka.plan_answers import PlanAnswers, Told
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
-from scylla_spark.io.kafka.topics import consumer, producer
+from scylla_spark.io.kafka.topics import CONNECT_MS, WAIT_MS, client_consumer, producer, unanswered
+
+_ACKNOWLEDGED_S = 15.0
 
 
 class PlanRequests:
@@ -87,7 +89,7 @@ class PlanRequests:
             try:
                 reader.begin()
             except KafkaError as error:
-                raise self._unreachable(error) from error
+                raise unanswered(self._settings, error) from error
             return reader.state
 
     def groups(self, mark: Mark | None) -> list[tuple[int, Group]]:
@@ -108,23 +110,23 @@ class PlanRequests:
                     reader.position, reader.fences = max(mark.outcomes_offset, first), FenceLog(mark.fence)
                 return [(read.offset, read.group) for read in reader.until(end) if read.group is not None]
             except KafkaError as error:
-                raise self._unreachable(error) from error
+                raise unanswered(self._settings, error) from error
 
     def _asked(self, name: str, value: bytes, deadline_us: int) -> Told | None:
         """Sends a command, and waits for its answer; others ask, tell and read meanwhile."""
         try:
             if not self._answers.expect(name, deadline_us):
-                raise self._unreachable(TimeoutError("in time; nothing was sent"))
+                raise unanswered(self._settings, TimeoutError("in time; nothing was sent"))
             try:
                 self._send(value)
                 return self._answers.wait(name, deadline_us)
             finally:
                 self._answers.forget(name)
         except KafkaError as error:
-            raise self._unreachable(error) from error
+            raise unanswered(self._settings, error) from error
 
     def _connect(self) -> Any:
-        return consumer(self._settings, bootstrap_timeout_ms=10_000)
+        return client_consumer(self._settings)
 
     def _reader(self) -> PlanLogReader:
         """To read the log with; `_reading` is held."""
@@ -135,17 +137,11 @@ class PlanRequests:
     def _sender(self) -> Any:
         with self._sending:
             if self._producer is None:
-                self._producer = producer(self._settings, bootstrap_timeout_ms=10_000)
+                self._producer = producer(self._settings, bootstrap_timeout_ms=CONNECT_MS, max_block_ms=WAIT_MS)
             return self._producer
 
     def _send(self, value: bytes) -> None:
         try:
-            self._sender().send(self._settings.topics.schedules, value, partition=0).get(timeout=30)
+            self._sender().send(self._settings.topics.schedules, value, partition=0).get(timeout=_ACKNOWLEDGED_S)
         except (KafkaError, AssertionError) as error:
-            raise self._unreachable(error) from error
-
-    def _unreachable(self, error: BaseException) -> UnreachableError:
-        return UnreachableError(
-            f"Kafka at {self._settings.kafka.bootstrap_servers} did not answer ({type(error).__name__}: {error}).",
-            hint="Check that the broker runs; `scylla-spark doctor kafka` looks closer.",
-        )
+            raise unanswered(self._settings, error) from error

@@ -28,7 +28,6 @@ SLICE_MS: Final = 100
 STALE_US: Final = 10_000_000  # after a pause of this length reading begins anew, at the tables' mark
 MOST_BYTES: Final = 128 * 1024 * 1024  # of facts that nobody watches, shared by all partitions that are followed
 _FACT_BYTES: Final = 500  # of a fact besides its texts
-_OPTIONS: Final = {"bootstrap_timeout_ms": 3_000}  # a person waits
 FENCE_WINDOW: Final = 2_000
 FENCE_WINDOWS: Final = 25
 
@@ -52,17 +51,19 @@ class LogReader:
         self._outcomes: KafkaConsumer | None = None
         self._ranges: KafkaConsumer | None = None
         self._followed: dict[int, _ReadLog] = {}
+        self._watching = threading.Lock()  # of its own: whoever has the other may wait for a broker
         self._watched: Counter[TaskKey] = Counter()
+        self._silence = topics.Silence(self._lock)
 
     @contextmanager
     def watching(self, key: TaskKey) -> Iterator[None]:
         """As long as this lasts, facts of the key are never forgotten for want of room."""
-        with self._lock:
+        with self._watching:
             self._watched[key] += 1
         try:
             yield
         finally:
-            with self._lock:
+            with self._watching:
                 self._watched[key] -= 1
                 if not self._watched[key]:
                     del self._watched[key]
@@ -165,26 +166,25 @@ class LogReader:
     def _consumer(self) -> KafkaConsumer:
         """Follows `outcomes`."""
         if self._outcomes is None:
-            self._outcomes = topics.consumer(self._settings, **_OPTIONS)
+            self._outcomes = topics.client_consumer(self._settings)
         return self._outcomes
 
     def _scanner(self) -> KafkaConsumer:
         """Reads a range of records once."""
         if self._ranges is None:
-            self._ranges = topics.consumer(self._settings, **_OPTIONS)
+            self._ranges = topics.client_consumer(self._settings)
         return self._ranges
 
     @contextmanager
     def _broker(self) -> Iterator[None]:
-        with self._lock:
+        with self._silence.turn():
             try:
                 yield
             except KafkaError as error:
                 self._followed.clear()
-                raise UnreachableError(
-                    f"Kafka at {self._settings.kafka.bootstrap_servers} did not answer ({type(error).__name__}: {error}).",
-                    hint="Check that the broker runs; `scylla-spark doctor` looks closer.",
-                ) from error
+                raise self._silence.met(topics.unanswered(self._settings, error)) from error
+            except UnreachableError as error:
+                raise self._silence.met(error) from None
 
     def _follow(self, partition: int, *, renew: bool) -> _ReadLog:
         followed, now = self._followed.get(partition), boot_us()

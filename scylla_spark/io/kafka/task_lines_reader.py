@@ -18,7 +18,7 @@ from scylla_spark.io.kafka import topics
 
 _POLL_MS: Final = 500
 _PATIENCE_US: Final = 20_000_000
-_OPTIONS: Final = {"bootstrap_timeout_ms": 3_000, "max_poll_records": 500}  # a person waits
+_OPTIONS: Final = {"max_poll_records": 500}
 
 
 class LogLines:
@@ -38,7 +38,7 @@ class LogLines:
         self._key = key
         self._lane = key.ordering_id.encode()
         self._place = TopicPartition(settings.topics.logs, partition_of(key.ordering_id, settings.partitions))
-        self._consumer: KafkaConsumer = topics.consumer(settings, **_OPTIONS)
+        self._consumer: KafkaConsumer = topics.client_consumer(settings, **_OPTIONS)
         with self._broker():
             self._consumer.assign([self._place])
             first = self._consumer.beginning_offsets([self._place])[self._place]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import selectors
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,6 +22,7 @@ from kafka.errors import (
 )
 from kafka.protocol.consumer.offsets import IsolationLevel, OffsetSpec
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import UnreachableError
@@ -27,14 +30,61 @@ from scylla_spark.io.host import broker_files, private_files
 from scylla_spark.io.kafka import access as kafka_access
 from scylla_spark.io.kafka import probe
 from scylla_spark.io.kafka.bounded_fetch import bounded
-from scylla_spark.io.kafka.client_patches import recovering
+from scylla_spark.io.kafka.client_patches import ending_waits, recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 _RUNNING_FILE = "up.json"
 END, _FIRST = -1, -2  # what Kafka calls these offsets
 _KNOWN_WITHIN_S, _KNOWN_POLL_S = 10.0, 0.1
+CONNECT_MS: Final = 3_000  # how long somebody who waits waits for a connection …
+WAIT_MS: Final = 5_000  # … and for an answer
+_SILENT_US: Final = 2_000_000
+_LOOK: Final = (
+    "Check that the broker runs and is neither stopped nor overloaded; `scylla-spark doctor kafka` looks closer."
+)
+_answered: Final[set[str]] = set()
+"""Addresses of brokers that have let this process in."""
 
 T = TypeVar("T")
+
+
+class Silence:
+    """Takes turns at a client of Kafka, and remembers for a moment that no broker has answered.
+
+    Those who have waited for their turn meanwhile fail with the same error, and do not wait for the broker again.
+
+    Args:
+        lock: held during a turn.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._error: UnreachableError | None = None
+        self._until_us = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """As long as this lasts, the client is the caller's.
+
+        Raises:
+            UnreachableError: no broker has answered a moment ago, or somebody else waits too long, for example for a resolver.
+        """
+        if not self._lock.acquire(timeout=(CONNECT_MS + WAIT_MS) / 1000):
+            raise UnreachableError("Kafka has not answered another question yet.", hint=_LOOK)
+        try:
+            self._check()
+            yield
+        finally:
+            self._lock.release()
+
+    def _check(self) -> None:
+        if self._error is not None and boot_us() < self._until_us:
+            raise UnreachableError(self._error.message, hint=self._error.hint)
+
+    def met(self, error: UnreachableError) -> UnreachableError:
+        """Takes note of an error; the same error."""
+        self._error, self._until_us = error, boot_us() + _SILENT_US
+        return error
 
 
 class _Selector(selectors.DefaultSelector):
@@ -174,26 +224,39 @@ def consumer(settings: Settings, **options: Any) -> KafkaConsumer:
     return _connected(lambda: bounded(KafkaConsumer(**client_options(settings) | defaults | options)), settings)
 
 
-def admin(settings: Settings) -> KafkaAdminClient:
+def client_consumer(settings: Settings, **options: Any) -> KafkaConsumer:
+    """A consumer for somebody who waits: each question to a broker ends after `WAIT_MS`, whatever the broker does.
+
+    Raises:
+        UnreachableError: no broker answers.
+    """
+    return ending_waits(consumer(settings, **{"bootstrap_timeout_ms": CONNECT_MS} | options), WAIT_MS)
+
+
+def admin(settings: Settings, **options: Any) -> KafkaAdminClient:
     """An admin client.
 
     Raises:
         UnreachableError: no broker answers.
     """
-    options = client_options(settings)
+    options = client_options(settings) | options
     del options["allow_auto_create_topics"], options["metrics_enabled"]
     return _connected(lambda: KafkaAdminClient(**options), settings)
 
 
-def end_offsets(settings: Settings, topic: str, partitions: list[int]) -> dict[int, int]:
+def end_offsets(settings: Settings, topic: str, partitions: list[int], wait_ms: int | None = None) -> dict[int, int]:
     """End offset of each partition of a topic, by a round trip.
 
     Args:
         settings: with the broker.
         topic: its name.
         partitions: numbers of those asked for.
+        wait_ms: how long to connect, and to wait for the answer, milliseconds. Default: as the settings say.
+
+    Raises:
+        UnreachableError: no broker answers.
     """
-    (ends,) = _offsets(settings, topic, partitions, END)
+    (ends,) = _offsets(settings, topic, partitions, END, wait_ms=wait_ms)
     return ends
 
 
@@ -231,9 +294,12 @@ def offset_ranges(settings: Settings, topic: str, partitions: list[int]) -> dict
     return {number: (firsts[number], ends[number]) for number in partitions}
 
 
-def _offsets(settings: Settings, topic: str, partitions: list[int], *which: int) -> list[dict[int, int]]:
+def _offsets(
+    settings: Settings, topic: str, partitions: list[int], *which: int, wait_ms: int | None = None
+) -> list[dict[int, int]]:
     isolation = IsolationLevel[settings.kafka.isolation_level.upper()]  # so that ends are those which consumers come to
-    client = admin(settings)  # a consumer would first wait a tenth of a second for the topic's metadata
+    waits = {"bootstrap_timeout_ms": wait_ms, "request_timeout_ms": wait_ms} if wait_ms is not None else {}
+    client = admin(settings, **waits)  # a consumer would first wait a tenth of a second for the topic's metadata
     try:
         answers = [
             once_known(
@@ -244,6 +310,8 @@ def _offsets(settings: Settings, topic: str, partitions: list[int], *which: int)
             )
             for wanted in which
         ]
+    except KafkaError as error:
+        raise unanswered(settings, error) from error
     finally:
         client.close()
     return [{place.partition: found.offset for place, found in answer.items()} for answer in answers]
@@ -274,11 +342,34 @@ def once_known(read: Callable[[], T], what: str) -> T:
         time.sleep(_KNOWN_POLL_S)
 
 
+def unanswered(settings: Settings, error: BaseException, hint: str = "") -> UnreachableError:
+    """The error for a broker that did not answer.
+
+    Args:
+        settings: with the broker.
+        error: what the client library raised.
+        hint: what to do; default: to look at the broker.
+    """
+    said = str(error).removeprefix(f"{type(error).__name__}: ") or "no answer"
+    return UnreachableError(
+        f"Kafka at {settings.kafka.bootstrap_servers} did not answer ({type(error).__name__}: {said}).",
+        hint=hint or _LOOK,
+    )
+
+
 def _connected(make: Any, settings: Settings) -> Any:
+    servers = settings.kafka.bootstrap_servers
     try:
-        return make()
+        made = make()
     except KafkaError as error:
-        cause, servers = error, settings.kafka.bootstrap_servers
+        cause = error
+    else:
+        _answered.add(servers)
+        return made
+    if servers in _answered:  # so address, certificates and login are right
+        raise UnreachableError(
+            f"Kafka at {servers} has answered before, and does not answer now ({type(cause).__name__}).", hint=_LOOK
+        ) from cause
     fault = probe.first_fault(settings)
     if fault is not None:
         raise UnreachableError(

@@ -26,6 +26,7 @@ def main(listener: int, told: int) -> None:
     with open(told, "rb") as pipe:
         settings = Settings(**pickle.load(pipe))
     configure(settings.log)
+    sys.setswitchinterval(0.0005)  # requests must not wait 5 ms at each step for a thread that makes a long list
     gc.freeze()
     gc.set_threshold(
         _YOUNG_OBJECTS, 20, 50

@@ -39,7 +39,10 @@ from scylla_spark.services.api.follow.activity import Pulse
 from scylla_spark.services.api.follow.log_followers import Followers
 from scylla_spark.services.api.follow.records_tail import LogTail
 from scylla_spark.services.api.follow.waits import Waits
+from scylla_spark.services.api.http.effort import bounded_effort
 from scylla_spark.services.api.http.metrics import ApiMetrics
+from scylla_spark.services.api.http.readiness import Readiness
+from scylla_spark.services.api.http.request_slots import waiting
 from scylla_spark.services.api.leases.call_router import LeaseCalls
 from scylla_spark.services.api.leases.desks import Desks
 from scylla_spark.services.api.problems import BUSY, Problem
@@ -57,6 +60,10 @@ MOST_SIMULATED_S: Final = 120.0
 SLOW_THREADS: Final = 8
 LONG_THREADS: Final = 8
 PLANNING_THREADS: Final = 4
+SENDING_THREADS: Final = 64
+MOST_QUEUED_S: Final = 10.0  # for a thread
+MOST_PAGE_QUEUED_S: Final = 30.0
+LARGE_PAGE: Final = 1_000  # rows
 T = TypeVar("T")
 
 
@@ -111,20 +118,18 @@ class Api:
         self.pulse = Pulse(self.tail)
         self.login_codes = LoginCodes(secret)
         self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
-        self._sending = anyio.CapacityLimiter(settings.api.threads)
+        self.readiness = Readiness(lambda: (scheduler.connection.readers.marks(), scheduler.connection.ends()))
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._long = anyio.CapacityLimiter(LONG_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
+        self._paging = anyio.CapacityLimiter(1)
+        self._sending = anyio.CapacityLimiter(SENDING_THREADS)
 
     def _tell_audit(self, entries: list[AuditEntry]) -> None:
         self.told.tell("audit", entries=[entry.to_wire() for entry in entries])
 
     def _is_reusable(self, queue: str) -> bool:
         return self.plan.ask(lambda plan: is_reusable(plan, self.settings, queue))
-
-    async def sends(self, call: Callable[[], T]) -> T:
-        """Runs what only sends to Kafka in a thread of its own kind: it does not wait for those who read tables."""
-        return await anyio.to_thread.run_sync(call, limiter=self._sending)
 
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""
@@ -134,9 +139,27 @@ class Api:
         """Runs what goes through however many tasks or records there are: nobody who looks at one of them waits for that."""
         return await anyio.to_thread.run_sync(call, limiter=self._long)
 
+    async def sent(self, call: Callable[[], T]) -> T:
+        """Runs what waits for the acknowledgement of a record, and for nothing else, in a thread of its own kind."""
+        return await _run(call, self._sending)
+
+    async def paged(self, limit: int, call: Callable[[], T]) -> T:
+        """Runs what makes a page; large ones are made one at a time, as each keeps the interpreter busy for long.
+
+        Args:
+            limit: most rows of the page.
+            call: makes it.
+
+        Raises:
+            Problem: a large page has waited for too long for its turn.
+        """
+        if limit <= LARGE_PAGE:
+            return await anyio.to_thread.run_sync(call)
+        return await _run(call, self._paging, MOST_PAGE_QUEUED_S)
+
     async def planned(self, call: Callable[[], T]) -> T:
         """Runs what asks the planner, which may not be there: nobody else waits for that."""
-        return await anyio.to_thread.run_sync(call, limiter=self._planning)
+        return await _run(call, self._planning)
 
     async def simulated(self, question: Question) -> WhatIf:
         """Plays a past window in a process of its own, one at a time.
@@ -151,6 +174,25 @@ class Api:
             return await self.at_length(lambda: what_if_apart(self.settings, question, MOST_SIMULATED_S))
         finally:
             self._simulating = False
+
+
+async def _run(call: Callable[[], T], threads: anyio.CapacityLimiter, queued_s: float | None = None) -> T:
+    """Runs what may wait for another server in one of some threads; meanwhile the request leaves its place to others.
+
+    Raises:
+        Problem: all threads have been taken for too long.
+    """
+    token = object()
+    with waiting():
+        try:
+            with anyio.fail_after(MOST_QUEUED_S if queued_s is None else queued_s):
+                await threads.acquire_on_behalf_of(token)
+        except TimeoutError:
+            raise Problem(BUSY, "Too many requests wait for Kafka, the planner or the tables.") from None
+        try:
+            return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
+        finally:
+            threads.release_on_behalf_of(token)
 
 
 async def _api(request: Request) -> Api:  # a plain function would wait for a thread where all are taken
@@ -233,7 +275,8 @@ class _StrictRoute(APIRoute):
             if rights is not None:
                 await request.app.state.check_queues(await _api(request), strict, operation, rights)
             await declared.check(strict)
-            answer: Response = await inner(strict)
+            with bounded_effort(strict):
+                answer: Response = await inner(strict)
             request.scope[DRY_RUN] = isinstance(answer, _DryAnswer)
             return answer
 

@@ -52,9 +52,12 @@ def ask(api: Api, kind: str, **fields: Any) -> dict[str, Any]:
 
     Raises:
         Problem: it was changed meanwhile.
+        ConflictError: the state does not allow it, and no version was expected.
     """
     try:
         done: dict[str, Any] = api.scheduler.connection.plan.ask(kind, **fields).done
     except ConflictError as error:
+        if not fields.get("expect"):
+            raise
         raise Problem(problems.CHANGED, error.message, hint=error.hint) from error
     return done

@@ -23,6 +23,7 @@ from scylla_spark.core.plan.state.plan_log import Group, Position
 from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.records.command import ENQUEUE, STAMP_TRUST_US
 from scylla_spark.core.records.fact import Fence, FenceLog, Unreadable, decode, encode_fence, is_facts
+from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
@@ -240,8 +241,9 @@ class PlanTenure:
     def _tell_of_defects(self) -> None:
         for defect in self.planner.take_defects():
             self._metrics.met_defect()
+            became = "the schedule is paused" if defect.name else "the step was not taken"
             log.error(
-                "a defect of scylla-spark: the schedule is paused",
+                f"a defect of scylla-spark: {became}",
                 schedule=defect.name,
                 error=defect.error,
                 stack=defect.stack,
@@ -267,6 +269,14 @@ class PlanTenure:
                 self.planner.outcomes(partition, record.offset, (), (record.offset + 1, *fences.fence), self._now)
                 continue
             found = decode(record.value)
+            if isinstance(found, Unreadable) and found.reason == DEFECT:
+                self._metrics.met_defect()
+                log.error(
+                    "a defect of scylla-spark: a record is passed over",
+                    partition=partition,
+                    offset=record.offset,
+                    error=found.detail,
+                )
             counts = fences.admit(found)
             position: Position = (record.offset + 1, *fences.fence)
             facts = found.facts if counts and not isinstance(found, Unreadable) else ()

@@ -14,6 +14,7 @@ from typing import Any, Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.circles import Circles
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
+from scylla_spark.core.plan.commands.removal import check_losses
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import read_schedule, stored_schedule
@@ -27,6 +28,7 @@ from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import keys_of
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.table_place import TablePlaces
 
@@ -170,12 +172,15 @@ class Definitions:
 
         Raises:
             NotFoundError: one of the names is not there; nothing is changed.
-            ConflictError: one is at another change than `expect` says.
+            ConflictError: one is at another change than `expect` says, or schedules outside of `bounds` wait for one; nothing is changed.
         """
         self._check_expected(command, last)
+        chosen = self._chosen(command, last)
+        if not last:
+            check_losses(self._state.entries, chosen, bounds_of(command))
         done: dict[str, Any] = {name: "removed" for name in command.fields.get("names", ()) if name <= last}
         keys: list[TaskKey] = []
-        for name in self._chosen(command, last):
+        for name in chosen:
             done[name] = "removed"
             if name in self._state.entries:  # it may have gone with another
                 keys += self._drop(name, command, now)[1]
@@ -323,8 +328,12 @@ class Definitions:
     # -- which are meant ------------------------------------------------------------------------------------------------
 
     def _chosen(self, command: PlanCommand, last: str) -> list[str]:
-        fields, entries = command.fields, self._state.entries
-        missing = [name for name in fields.get("names", ()) if name not in entries and name > last]
+        fields, entries, bounds = command.fields, self._state.entries, bounds_of(command)
+
+        def is_there(name: str) -> bool:
+            return name in entries and (bounds == ALL_QUEUES or bounds.has(entries[name].schedule.work.queue))
+
+        missing = [name for name in fields.get("names", ()) if not is_there(name) and name > last]
         if missing:
             raise NotFoundError(f"There is no schedule {missing[0]!r}.", hint="`scylla-spark schedule list` names all.")
         chosen = set(fields.get("names", ()))
@@ -333,7 +342,7 @@ class Definitions:
         if "changedFrom" in fields:
             until_us = fields.get("changedUntil", 2**63)
             chosen |= {entry.name for entry in entries.values() if fields["changedFrom"] <= entry.changed_us < until_us}
-        return sorted(name for name in chosen if name > last)
+        return sorted(name for name in chosen if name > last and (name not in entries or is_there(name)))
 
     def _check_expected(self, command: PlanCommand, last: str) -> None:
         """Refuses a change of what has changed since whoever asks looked at it."""
@@ -359,6 +368,11 @@ class Definitions:
         self._listens = None
         for key in keys:
             self.listeners[key].add(name)
+
+
+def bounds_of(command: PlanCommand) -> QueueBounds:
+    """The queues into which a schedule must send, so that the caller of a command may change it."""
+    return QueueBounds.of_wire(command.fields.get("bounds"))
 
 
 def _check_start(entry: Entry) -> None:

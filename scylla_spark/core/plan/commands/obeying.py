@@ -36,17 +36,19 @@ class Obeying:
         answers: writes answers.
         stepwise: kind of a command → what carries it out step by step.
         at_once: kind of a command → what carries it out and answers itself.
+        note_defect: takes the stack of a defect that a command met.
     """
 
     def __init__(
         self, journal: Journal, groups: GroupWriter, answers: Answers, stepwise: Mapping[str, Stepwise],
-        at_once: Mapping[str, AtOnce],
+        at_once: Mapping[str, AtOnce], note_defect: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._journal = journal
         self._groups = groups
         self._answers = answers
         self._stepwise = {**stepwise, AUDIT: self._audit}
         self._at_once = at_once
+        self._note_defect = note_defect
 
     def obey(self, offset: int, value: bytes | None, append_us: int, now: int) -> None:
         """Takes one record of `schedules`.
@@ -59,7 +61,7 @@ class Obeying:
         """
         found = read_command(value)
         if isinstance(found, Refused):
-            self._refuse(offset, append_us, value, found)
+            self._refuse_noted(offset, append_us, value, found)
             return
         try:
             self._carry_out(offset, found, now)
@@ -78,7 +80,7 @@ class Obeying:
                 offset, append_us, value, refused, "What was done of it before that stands; ask for less at once."
             )
         except Exception as error:  # a defect of ours that this command meets must not stop all others
-            self._refuse(offset, append_us, value, Refused(*rejection_reason.of_defect(error), found.id))
+            self._refuse_noted(offset, append_us, value, Refused(*rejection_reason.of_defect(error), found.id))
 
     def refuse_in_doubt(self, offset: int, value: bytes | None, append_us: int, met: Met) -> None:
         """Refuses a record that has brought the state of the planner before us in doubt. See `obey`.
@@ -122,6 +124,12 @@ class Obeying:
                 self._journal.note(AUDIT, entry["atUs"], entry)
                 yield place
         return {}, []
+
+    def _refuse_noted(self, offset: int, append_us: int, value: bytes | None, found: Refused) -> None:
+        """Refuses a record, and reports it as a defect if our own code failed."""
+        if found.reason == rejection_reason.DEFECT:
+            self._note_defect(found.detail)
+        self._refuse(offset, append_us, value, found)
 
     def _refuse(
         self, offset: int, append_us: int, value: bytes | None, found: Refused, hint: str = "Nothing was changed."

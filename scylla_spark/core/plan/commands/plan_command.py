@@ -19,8 +19,8 @@ from scylla_spark.core.plan.triggers.trigger import Scalar
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.storable_instants import LATEST_US
 
-VERSION: Final = 3
-"""1 has no `fromNow`, 2 no `versions`; a planner that knows only less refuses such a record: it would pass over the field."""
+VERSION: Final = 4
+"""1 has no `fromNow`, 2 no `versions`, 3 no `bounds`. An older planner refuses such a record; it would ignore the field."""
 MAX_RECORD_BYTES: Final = 512 * 1024
 MOST_DAYS: Final = 10_000
 MOST_NAMES: Final = 10_000
@@ -54,6 +54,12 @@ class _Versions(TypedDict, total=False):
     bytes: Required[_Count]
     part: Text
     at: Required[_Instant]
+
+
+@with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+class _Bounds(TypedDict, total=False):
+    beginnings: Annotated[list[Text], Field(max_length=MOST_NAMES)]
+    names: Annotated[list[Text], Field(max_length=MOST_NAMES)]
 
 
 @with_config(ConfigDict(strict=True, extra="allow", allow_inf_nan=False))
@@ -97,6 +103,7 @@ class _Fields(TypedDict, total=False):
     dryRun: bool
     names: Annotated[list[Name], Field(min_length=1, max_length=MOST_NAMES)]
     tag: Text
+    bounds: _Bounds
     until: _Instant
     fromNow: bool
     changedFrom: _Instant
@@ -240,8 +247,9 @@ def encode_command(kind: str, **fields: Any) -> bytes:
         kind: what is asked, such as "put".
         **fields: as they are called on the wire.
     """
-    version = (
-        3 if fields.get("versions") else 2 if fields.get("fromNow") else 1
-    )  # whatever an older planner can obey it is to obey
+    newest = {"bounds": 4, "versions": 3, "fromNow": 2}
+    version = max(
+        (newest[name] for name in newest if fields.get(name)), default=1
+    )  # an older planner obeys what it can
     record = {"version": version, "type": kind} | {name: value for name, value in fields.items() if value is not None}
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -11,6 +11,8 @@ from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.tree import keys_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.errors import ConflictError
 
 
 class Loss(NamedTuple):
@@ -41,6 +43,27 @@ def losses(
         given: definitions that are stored before, by name.
     """
     return _Removing(entries, given or {}).all(names)
+
+
+def check_losses(entries: Mapping[str, Entry], names: Iterable[str], bounds: QueueBounds) -> None:
+    """Refuses a removal that would change or remove a schedule which the caller may not change.
+
+    Args:
+        entries: all that are stored.
+        names: are to be removed.
+        bounds: queues of the caller.
+
+    Raises:
+        ConflictError: a schedule outside of the bounds waits for one of them.
+    """
+    if bounds == ALL_QUEUES:
+        return
+    lost = losses(entries, names)
+    if not all(bounds.has(entries[name].schedule.work.queue) for name in lost):
+        raise ConflictError(
+            "Others wait for it: a schedule that you may not change would lose its trigger.",
+            hint="Pause it instead, or ask somebody who may change all queues to delete it.",
+        )
 
 
 class _Removing:

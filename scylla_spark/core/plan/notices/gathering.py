@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -56,9 +56,13 @@ class Gathering:
         timers: when windows end.
         rules: that are in force.
         channels: of the settings.
+        note_defect: takes the stack of a defect that a rule met.
     """
 
-    def __init__(self, journal: Journal, timers: Timers, rules: RuleIndex, channels: Channels) -> None:
+    def __init__(
+        self, journal: Journal, timers: Timers, rules: RuleIndex, channels: Channels, note_defect: Callable[[str], None]
+    ) -> None:
+        self._note_defect = note_defect
         self._journal = journal
         self._state = journal.state.notices
         self._timers = timers
@@ -77,7 +81,9 @@ class Gathering:
         except MemoryError:
             raise
         except Exception as error:
-            self._set_aside(rule.name, rejection_reason.of_defect(error).detail, now)
+            stack = rejection_reason.of_defect(error).detail
+            self._note_defect(stack)
+            self._set_aside(rule.name, stack, now)
 
     def tell(self, rule: RuleDefinition, occurrence: Occurrence, now: int) -> None:
         """Tells of an occurrence, or counts it.

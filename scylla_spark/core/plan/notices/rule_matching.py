@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -59,15 +59,18 @@ class Noticing:
         journal: takes what is decided.
         timers: when to look again.
         channels: of the settings.
+        note_defect: takes the stack of a defect that a rule met.
     """
 
-    def __init__(self, journal: Journal, timers: Timers, channels: Channels) -> None:
+    def __init__(
+        self, journal: Journal, timers: Timers, channels: Channels, note_defect: Callable[[str], None]
+    ) -> None:
         self._journal = journal
         self._schedules = journal.state.entries
         self._state = journal.state.notices
         self._timers = timers
         self._rules = RuleIndex(self._state)
-        self._gathering = Gathering(journal, timers, self._rules, channels)
+        self._gathering = Gathering(journal, timers, self._rules, channels, note_defect)
         self.anew = self._gathering.anew
         journal.watchers.append(self._watch)
         for rule in self._rules.all().values():

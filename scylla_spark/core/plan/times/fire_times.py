@@ -6,7 +6,9 @@ A fire is named by its planned time, which jitter does not change. All instants 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import blake2b
@@ -26,6 +28,33 @@ MOST_DATES: Final = 10_000
 _DAY: Final = timedelta(days=1)
 _NONE: Final = Days()
 _MOST_SKIPPED: Final = 100_000  # fire times passed over in a row before a trigger counts as silent
+
+
+_effort: Final[ContextVar[Callable[[], None] | None]] = ContextVar("effort", default=None)
+
+
+@contextmanager
+def effort(counted: Callable[[], None]) -> Iterator[None]:
+    """Bounds what the times of schedules cost in this context, and in threads that are started with a copy of it.
+
+    Args:
+        counted: is called before each look at a rule; what it raises ends the work.
+    """
+    reset = _effort.set(counted)
+    try:
+        yield
+    finally:
+        _effort.reset(reset)
+
+
+def spend() -> None:
+    """Counts a look at a rule where looks are bounded; whoever looks at rules in a loop of their own calls it.
+
+    Raises:
+        Exception: what the bound raises.
+    """
+    if (counted := _effort.get()) is not None:
+        counted()
 
 
 class Rule(Protocol):
@@ -75,7 +104,7 @@ class FireTimes:
         calendar: name of the calendar of holidays; empty: none.
         on_holiday: what becomes of a time on one of its days: it goes to the same local time of the next or previous day that is none.
         tz: zone of those days.
-        blackouts: (begin, end) within which none lies; the end is outside.
+        blackouts: (begin, end) within which none lies; the end is outside. They are in order and do not overlap.
     """
 
     rule: Cron | Every | Dates | Recurrence
@@ -102,11 +131,16 @@ class FireTimes:
             at_us = self._next(at_us, holidays)
             if at_us is None or at_us > self.end_us:
                 return None
-            until_us = next((end for begin, end in self.blackouts if begin <= at_us < end), None)
+            until_us = self.blackout_end(at_us)
             if until_us is None:
                 return at_us
             at_us = until_us - 1
         return None
+
+    def blackout_end(self, at_us: int) -> int | None:
+        """Where the blackout around an instant ends; None: it is in none."""
+        number = bisect_right(self.blackouts, at_us, key=_begin) - 1
+        return self.blackouts[number][1] if number >= 0 and at_us < self.blackouts[number][1] else None
 
     def starts_us(self, name: str, planned_us: int) -> int:
         """When a fire starts: the planned time, and a jitter that is the same whenever it is asked for."""
@@ -116,6 +150,7 @@ class FireTimes:
         return planned_us + int.from_bytes(digest, "big") % self.jitter_us
 
     def _of_rule(self, after_us: int) -> int | None:
+        spend()
         at_us = self.rule.next_after(after_us)
         return at_us if at_us is not None and at_us <= self.last_us else None
 
@@ -184,6 +219,21 @@ class FireTimes:
 
     def _end_us(self, day: date) -> int:
         return zone.instant_of(self.tz, _midnight(day + _DAY))
+
+
+def merged_blackouts(given: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Blackouts as `FireTimes` takes them: in order, those that overlap or meet as one; microseconds since the epoch."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(given):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return tuple(found)
+
+
+def _begin(blackout: tuple[int, int]) -> int:
+    return blackout[0]
 
 
 def every(period_us: int, phase_us: int = 0) -> Every:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
@@ -25,9 +26,30 @@ def planned_after(series: Sequence[FireTimes], after_us: int, calendars: Calenda
         after_us: microseconds since the epoch.
         calendars: days by name.
     """
-    while after := [at for one in series if (at := one.next_after(after_us, calendars)) is not None]:
-        after_us = min(after)
-        yield after_us
+    return (at_us for at_us, _ in planned_with_series(series, after_us, calendars))
+
+
+def planned_with_series(
+    series: Sequence[FireTimes], after_us: int, calendars: Calendars
+) -> Iterator[tuple[int, FireTimes]]:
+    """As `planned_after`, each time with the first series that has it.
+
+    Args:
+        series: of a trigger; only those that have just fired are asked again.
+        after_us: microseconds since the epoch.
+        calendars: days by name.
+    """
+    heap: list[tuple[int, int]] = []
+    for number, one in enumerate(series):
+        if (at := one.next_after(after_us, calendars)) is not None:
+            heappush(heap, (at, number))
+    while heap:
+        at_us, number = heap[0]
+        yield at_us, series[number]
+        while heap and heap[0][0] == at_us:
+            _, number = heappop(heap)
+            if (at := series[number].next_after(at_us, calendars)) is not None:
+                heappush(heap, (at, number))
 
 
 def planned_before(

@@ -24,7 +24,6 @@ from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED,
 from scylla_spark.services.api.access.shown_path import shown_path
 from scylla_spark.services.api.access.token_mirror import TokenView
 from scylla_spark.services.api.access.while_it_holds import WhileItHolds
-from scylla_spark.services.api.http.limits import drained
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.dashboard.own_api import VOUCHED_TOKEN
 
@@ -92,8 +91,6 @@ class Access:
                 self._count(caller)
             scope["caller"] = caller
         except Problem as problem:
-            if problem.kind is not problems.UNAUTHENTICATED:  # nothing is read, and no place held, for strangers
-                await drained(receive, scope)
             headers = dict(problem.headers or {}) | {"Connection": "close"}
             answer = problems.answer(problem.kind, str(problem.detail), headers, **problem.members)
             await answer(scope, receive, sent)

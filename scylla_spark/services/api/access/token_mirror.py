@@ -18,6 +18,7 @@ log = structlog.get_logger("api")
 FRESH_S: Final = 1.0  # so old, it is looked at again, beside the answer …
 OLDEST_S: Final = 5.0  # … and so old, nobody is let in by it
 _ONCE_MORE_S: Final = 0.2
+_LONGEST_S: Final = 1.5  # that a request waits for a look, once there was one
 Tokens = Mapping[str, StoredToken]
 
 
@@ -46,7 +47,7 @@ class TokenView:
         """
         age = self._age(self._read_at)
         if age > OLDEST_S:
-            await self._look(wait=not self._open_and_down())
+            await self._look(wait=not self._is_down())
         elif age > FRESH_S:
             await self._look(wait=False)
         if unknown and self._tokens and unknown not in self._tokens:
@@ -59,9 +60,9 @@ class TokenView:
             )
         return self._tokens
 
-    def _open_and_down(self) -> bool:
-        """Whether there was no token, and whoever could make one cannot be reached."""
-        return self._tokens is not None and not self._tokens and self._age(self._failed_at) < OLDEST_S
+    def _is_down(self) -> bool:
+        """Whether the log could not be read a moment ago: who asks meanwhile is answered at once."""
+        return self._tokens is not None and self._age(self._failed_at) < OLDEST_S
 
     def _age(self, moment: float) -> float:
         return _time() - moment
@@ -70,7 +71,9 @@ class TokenView:
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._renew())
         if wait:
-            await asyncio.shield(self._reading)
+            await asyncio.wait([self._reading], timeout=_LONGEST_S if self._tokens is not None else None)
+            if not self._reading.done():
+                self._failed_at = _time()  # nobody else waits for it for a while
 
     async def _look_for(self, unknown: str) -> None:
         """Reads what may have been written until now; those who ask at the same time share it, so that strangers cost little."""

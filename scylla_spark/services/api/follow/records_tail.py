@@ -35,7 +35,7 @@ _KEEP_US: Final = 10_000_000  # what the tables hold is kept for so long, for th
 _IDLE_US: Final = 300_000_000
 _DOUBT_US: Final = 10_000_000  # a broker that was not heard of for so long may be gone
 _AGAIN_S: Final = 1.0
-_OPTIONS: Final = {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 8_000, "max_poll_records": 500}
+_OPTIONS: Final = {"max_poll_records": 500}
 
 
 class Since(NamedTuple):
@@ -203,7 +203,7 @@ class LogTail:
     def _follow(self) -> None:
         """Reads until nobody asks any more."""
         rules, marks = self._connection.rules, joined(self._connection.readers.marks())
-        consumer = topics.consumer(self._connection.located, **_OPTIONS)
+        consumer = topics.client_consumer(self._connection.located, **_OPTIONS)
         try:
             memory = BeyondTables(marks, rules)
             ends = self._begin(consumer, memory)

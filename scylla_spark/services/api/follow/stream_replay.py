@@ -17,7 +17,7 @@ from scylla_spark.services.api.follow.stream_positions import Position
 
 _POLL_MS: Final = 200
 _PATIENCE_US: Final = 20_000_000
-_OPTIONS: Final = {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 8_000, "max_poll_records": 500}
+_OPTIONS: Final = {"max_poll_records": 500}
 
 
 class Missing(NamedTuple):
@@ -43,7 +43,7 @@ def replayed(
     Raises:
         UnreachableError: the broker does not answer.
     """
-    consumer = topics.consumer(connection.located, **_OPTIONS)
+    consumer = topics.client_consumer(connection.located, **_OPTIONS)
     try:
         for number, position in sorted(begin.items()):
             yield from _partition(

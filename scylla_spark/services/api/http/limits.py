@@ -7,8 +7,10 @@ import contextlib
 import ipaddress
 import re
 import socket
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scylla_spark.config.settings import Api
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.http.forwarded import client_address
 from scylla_spark.services.api.http.metrics import ApiMetrics
 from scylla_spark.services.api.http.origins import SAFE_METHODS, is_foreign
 from scylla_spark.services.api.http.request_slots import Places
@@ -25,7 +28,8 @@ from scylla_spark.services.api.problems import Kind, Problem
 BODY_S: Final = 20.0  # for a whole request …
 BULK_S: Final = 600.0  # … or a whole bulk,
 PIECE_S: Final = 10.0  # and for a piece of either
-_DRAIN_S: Final = 2.0
+_DRAIN_S: Final = 30.0  # after an answer that came before the end of the body, the rest is read for so long …
+_DRAIN_PIECE_S: Final = 2.0  # … and a piece of it
 MOST_LEVELS: Final = 200  # of a JSON body; pydantic's parser refuses deeper ones
 _BULK: Final = "/v1/tasks:bulk"
 _LEASES: Final = "/v1/leases:"
@@ -61,38 +65,41 @@ class Limits:
         public = urlsplit(settings.public_url or "")
         self._names, self._prefix = (*settings.allowed_hosts, public.netloc), public.path.rstrip("/")
         self._places = Places(settings.max_requests)
+        self._clients = _Clients(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        self._metrics.begun()
-        begun, sent = asyncio.get_running_loop().time(), _Sent(send)
-        try:
-            await self._serve(scope, receive, sent)
-        finally:
-            operation = getattr(scope.get("route"), "operation_id", None) or ""
-            self._metrics.ended(operation, sent.status, asyncio.get_running_loop().time() - begun)
-
-    async def _serve(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
         raw = scope.get("raw_path") or scope["path"].encode()
         scope["path"] = raw.partition(b"?")[0].decode("latin-1")
         path = scope["path"].removeprefix(self._prefix)
-        body = _Body(receive, *self._bounds(path))
+        self._metrics.begun()
+        begun, sent, body = asyncio.get_running_loop().time(), _Sent(send), _Body(receive, *self._bounds(path))
+        try:
+            await self._serve(scope, path, body, sent)
+        finally:
+            operation = getattr(scope.get("route"), "operation_id", None) or ""
+            self._metrics.ended(operation, sent.status, asyncio.get_running_loop().time() - begun)
+        if sent.ends_late:
+            if not body.whole:
+                await _drain(receive, scope)
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _serve(self, scope: Scope, path: str, body: _Body, sent: _Sent) -> None:
         urgent = _is_urgent(path)
         refusal = self._refusal(scope, body, urgent=urgent)
         if refusal is not None:
-            await drained(receive, scope)
-            await _refuse(*refusal, scope, receive, sent)
+            await _refuse(*refusal, scope, body, sent)
             return
         try:
-            with self._taken(path) as taken:
+            with self._clients.taken(scope), self._taken(path) as taken:
                 body.call = taken if isinstance(taken, CallOnTheWay) else body.call
                 await self._app(scope, body, sent)
         except Problem as problem:
             if sent.status == 0:
-                await _refuse(problem.kind, str(problem.detail), scope, receive, sent)
+                await _refuse(problem.kind, str(problem.detail), scope, body, sent)
 
     def _taken(self, path: str) -> AbstractContextManager[object]:
         """What a request takes as long as it is served: a place, unless it is let in however many there are."""
@@ -134,6 +141,7 @@ class _Body:
     Attributes:
         most: bytes of it.
         call: that it belongs to.
+        whole: it was read to its end.
     """
 
     def __init__(self, receive: Receive, most: int, seconds: float) -> None:
@@ -141,11 +149,11 @@ class _Body:
         self._receive = receive
         self._left_s = seconds
         self._size = 0
-        self._whole = False
+        self.whole = False
         self.call = CallOnTheWay()  # nobody waits for it, unless it is one of a worker
 
     async def __call__(self) -> Message:
-        if self._whole:  # whoever asks now waits for the client to go
+        if self.whole:  # whoever asks now waits for the client to go
             return await self._receive()
         begun = asyncio.get_running_loop().time()
         self.call.waits_for_body = True
@@ -162,32 +170,70 @@ class _Body:
         )  # our own work between pieces is not the client's delay
         self._size += len(message.get("body", b""))
         if self._size > self.most:
-            await drained(self._receive, None)
             raise Problem(
                 problems.TOO_LARGE, f"The body has more than {self.most} bytes.", headers={"Connection": "close"}
             )
-        self._whole = not message.get("more_body", False)
+        self.whole = not message.get("more_body", False)
         return message
 
 
 class _Sent:
-    """Sends an answer.
+    """Sends an answer. After one that closes the connection, its end waits until the body of the request was read or given up.
 
     Attributes:
         status: of the answer; 0: it has not begun.
+        ends_late: all of the answer was sent but its end, which closes the connection.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.ends_late = False
+        self._closes = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            known = {name.lower() for name, _ in message.get("headers", ())}
+            known = {name.lower(): value for name, value in message.get("headers", ())}
             more = [pair for pair in _HEADERS if pair[0] not in known]
             message = dict(message) | {"headers": [*message.get("headers", ()), *more]}
+            closes = known.get(b"connection", b"").lower() == b"close"
+            self._closes = closes and self.status != HTTPStatus.UNAUTHORIZED  # nothing is read for strangers
+        elif self._closes and not message.get("more_body", False):
+            message = dict(message) | {"more_body": True}
+            self.ends_late = True
         await self._send(message)
+
+
+class _Clients:
+    """Bounds the requests at once of each client behind trusted proxies, whose connections say nothing of who they are for."""
+
+    def __init__(self, settings: Api) -> None:
+        self._proxies = settings.trusted_proxies
+        self._most = settings.max_per_address
+        self._requests: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def taken(self, scope: Scope) -> Iterator[None]:
+        """Makes the address of a request that of the client, and counts the request while this lasts.
+
+        Raises:
+            Problem: the client has too many requests under way.
+        """
+        address = client_address(scope, self._proxies)
+        if address is None:
+            yield
+            return
+        scope["client"] = (address, 0)
+        if self._requests[address] >= self._most:
+            raise Problem(problems.BUSY, f"{self._most} requests of {address} are being answered.")
+        self._requests[address] += 1
+        try:
+            yield
+        finally:
+            self._requests[address] -= 1
+            if not self._requests[address]:
+                del self._requests[address]
 
 
 def _is_urgent(path: str) -> bool:
@@ -221,14 +267,17 @@ def _is_address(name: str) -> bool:
     return True
 
 
-async def drained(receive: Receive, scope: Scope | None) -> None:
-    """Reads on for a moment: a client that is still sending would see a broken connection instead of the answer."""
-    if scope is not None and any(name == b"expect" for name, _ in scope["headers"]):
-        return
+async def _drain(receive: Receive, scope: Scope) -> None:
+    """Reads the rest of a body and drops it, for a while and as long as it comes.
+
+    A client that is still sending when its connection is closed sees a broken connection instead of the answer.
+    """
+    if any(name == b"expect" for name, _ in scope["headers"]):
+        return  # the client sends no body before it is told to go on
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_S):
             while True:
-                message: Any = await receive()
+                message: Any = await asyncio.wait_for(receive(), _DRAIN_PIECE_S)
                 if message["type"] != "http.request" or not message.get("more_body", False):
                     return
 

@@ -19,6 +19,7 @@ from scylla_spark.config.settings import Api, Settings
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.app import create_app
 from scylla_spark.services.api.http.draining import Draining
+from scylla_spark.services.api.http.forwarded import Network, is_trusted
 from scylla_spark.services.api.http.room import Room
 from scylla_spark.services.api.problems import Kind
 
@@ -36,13 +37,16 @@ class BoundedProtocol(H11Protocol):
     """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended; the longest idle one makes way for a new one."""
 
     room: Room
+    proxies: tuple[Network, ...] = ()
 
     def connection_made(self, transport: Any) -> None:
         """Takes a connection, if there is room or another one makes way."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._taken_by: asyncio.TimerHandle | None = None
-        if self.room.take(self, self.client[0] if self.client else ""):
+        host, port = self.client or ("", 0)
+        place = f"{host} {port}" if is_trusted(host, self.proxies) else host  # `Limits` counts who is behind a proxy
+        if self.room.take(self, place):
             self._await_headers()
         else:
             transport.write(_raw(problems.BUSY, "Too many connections are open."))
@@ -187,7 +191,9 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
         settings: its bounds.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    protocol = type("Protocol", (BoundedProtocol,), {"room": Room(settings.max_connections, settings.max_per_address)})
+    protocol = type("Protocol", (BoundedProtocol,), {
+        "room": Room(settings.max_connections, settings.max_per_address), "proxies": settings.trusted_proxies,
+    })  # fmt: skip
     return Config(
         Draining(app), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
         server_header=False, backlog=_ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),

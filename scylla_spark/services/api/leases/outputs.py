@@ -24,7 +24,6 @@ from scylla_spark.core.output import (
 from scylla_spark.io.host.output_files import OutputFiles, too_much
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, router
-from scylla_spark.services.api.http.limits import drained
 from scylla_spark.services.api.leases.views import Token, not_held
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.views import OutputView, output_view
@@ -57,7 +56,7 @@ async def store(
     room = await _room(api, lease, plain)
     files = OutputFiles(api.settings.outputs_path)
     if _told_bytes(request) > room.left:
-        raise await _refused(request, room.left)
+        raise _refused(room.left)
     with await api.slowly(files.scratch) as scratch:
         await _received(api, request, scratch, room.left)
         room = await _room(api, lease, plain)  # the body may have taken long
@@ -116,16 +115,15 @@ async def _received(api: Api, request: Request, scratch: BinaryIO, left: int) ->
     async for chunk in request.stream():
         size += len(chunk)
         if size > left:
-            raise await _refused(request, left)
+            raise _refused(left)
         if chunk:
             await api.slowly(partial(scratch.write, chunk))
     await api.slowly(partial(scratch.seek, 0))
 
 
-async def _refused(request: Request, left: int) -> Problem:
+def _refused(left: int) -> Problem:
     """What is told of a body that is too large, and not read."""
     error = too_much(left)
-    await drained(request.receive, request.scope)
     more = {"reason": error.fields["reason"]}
     return Problem(problems.INVALID, error.message, hint=error.hint, headers={"Connection": "close"}, **more)
 

@@ -23,7 +23,7 @@ from scylla_spark.core.key_view import key_view
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import times_of
-from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.core.scopes import QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, Own, answer, answers, router
@@ -169,20 +169,16 @@ async def resume_many(api: Asked, own: Own, wanted: ResumeManyBody, author: Auth
     responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
 )  # fmt: skip
 async def delete_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "") -> Response:
-    """Forget all schedules that have a tag, or were changed last in some time; others that wait for them lose that branch, or go too."""
+    """Forget all schedules that have a tag, or were changed last in some time; others that wait for them lose that branch, or go too.
+
+    409 where the caller may not change one of these others: then nothing is changed.
+    """
     names = await _meant(api, own, "delete", wanted)
-    also = await api.planned(lambda: losses_of(api, own, names))
-    expected = {name: loss.becomes for name, loss in also.items()} | dict.fromkeys(names, "removed")
     if wanted.dry_run or not names:
+        also = await api.planned(lambda: losses_of(api, own, names))
+        expected = {name: loss.becomes for name, loss in also.items()} | dict.fromkeys(names, "removed")
         return answer({"changes": expected, "dry_run": wanted.dry_run})
-    plan = api.scheduler.connection.plan
-    done = await api.planned(lambda: steer(plan, "delete", names, author))
-    return answer(
-        {
-            "changes": {name: said for name, said in done.items() if name in expected or own == ALL_QUEUES},
-            "dry_run": False,
-        }
-    )
+    return await _steered_names(api, own, "delete", names, author)
 
 
 @routes.post(
@@ -264,8 +260,15 @@ async def _steered(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody, au
     names, said = await _meant(api, own, kind, wanted), f"{kind}d"
     if wanted.dry_run:
         return answer({"changes": dict.fromkeys(names, said), "dry_run": True})
-    plan = api.scheduler.connection.plan
-    return answer({"changes": await api.planned(lambda: steer(plan, kind, names, author, **more)), "dry_run": False})
+    return await _steered_names(api, own, kind, names, author, **more)
+
+
+async def _steered_names(
+    api: Asked, own: QueueBounds, kind: str, names: list[str], author: str, **more: Any
+) -> Response:
+    plan, bounds = api.scheduler.connection.plan, own.to_wire()
+    done = await api.planned(lambda: steer(plan, kind, names, author, bounds=bounds, **more))
+    return answer({"changes": done, "dry_run": False})
 
 
 async def _meant(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody) -> list[str]:

@@ -20,7 +20,7 @@ from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.selection import KINDS
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.commands.definitions import text_of
-from scylla_spark.core.plan.commands.removal import Loss, losses
+from scylla_spark.core.plan.commands.removal import Loss, check_losses, losses
 from scylla_spark.core.plan.schedule_state import quick_state, state_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
@@ -100,7 +100,7 @@ class AppliedView(ChangesView):
 
 
 @routes.get("/v1/schedules", operation_id="list_schedules", responses=answers({200: SchedulesView}, problems.INVALID))
-def page(
+async def page(
     api: Asked,
     own: Own,
     state: Annotated[str | None, Query(pattern="^(active|paused|completed)$")] = None,
@@ -122,18 +122,21 @@ def page(
         unsure = [entry.name for entry in fitting if state is not None and quick_state(entry) is None]
         return [StoredText.of(entry) for entry in fitting], outline(plan, unsure)
 
-    found, unsure = api.plan.ask(look)
-    now = now_us()
+    def made() -> Response:
+        found, unsure = api.plan.ask(look)
+        now = now_us()
 
-    def is_so(name: str) -> bool:
-        entry = unsure.entries.get(name)
-        return entry is None or state_of(entry, unsure.calendars, now) == state
+        def is_so(name: str) -> bool:
+            entry = unsure.entries.get(name)
+            return entry is None or state_of(entry, unsure.calendars, now) == state
 
-    names = list(islice((one.name for one in sorted(found) if one.is_of(own) and is_so(one.name)), limit + 1))
-    plan = api.plan.ask(lambda plan: outline(plan, names[:limit]))
-    entries = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
-    rows = [listed_schedule(entry, plan, now) for entry in entries]
-    return answer({"schedules": rows, "next": names[limit - 1] if len(names) > limit else None})
+        names = list(islice((one.name for one in sorted(found) if one.is_of(own) and is_so(one.name)), limit + 1))
+        plan = api.plan.ask(lambda plan: outline(plan, names[:limit]))
+        entries = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
+        rows = [listed_schedule(entry, plan, now) for entry in entries]
+        return answer({"schedules": rows, "next": names[limit - 1] if len(names) > limit else None})
+
+    return await api.paged(limit, made)
 
 
 @routes.get(
@@ -189,7 +192,10 @@ async def delete(
     author: Author = "",
     dry_run: Annotated[bool, Query(description="Only say what would become of which")] = False,
 ) -> Response:
-    """Forget a schedule; what it has run stays in the tables. Others that wait for it by `after` lose that branch, or go too."""
+    """Forget a schedule; what it has run stays in the tables. Others that wait for it by `after` lose that branch, or go too.
+
+    409 where the caller may not change one of these others: then nothing is changed.
+    """
     plain = name_of(name)
     if dry_run:
         return await api.planned(lambda: _would_go(api, own, plain))
@@ -201,7 +207,7 @@ async def delete(
 )
 async def apply(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
     """Store a set of schedules; those that are the same stay as they are, with all that they wait for."""
-    schedules = [Schedule.of(definition_of(one)) for one in wanted.schedules]
+    schedules = await api.planned(lambda: [Schedule.of(definition_of(one)) for one in wanted.schedules])
 
     def done() -> dict[str, str]:
         if wanted.dry_run:
@@ -301,10 +307,10 @@ def _deleted(api: Api, own: QueueBounds, name: str, if_match: str | None, author
     if stored.text is None:
         raise missing(name)
     expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
-    seen = None if own == ALL_QUEUES else losses_of(api, own, [name]).keys()  # while those that will be gone are there
-    done = ask(api, "delete", expect=expect, names=[name], author=author or None)
-    also = {other: became for other, became in done.items() if other != name and (seen is None or other in seen)}
-    return answer(_removal(name, also))
+    if own != ALL_QUEUES:
+        losses_of(api, own, [name])  # the planner checks it too, but the kind of its conflicts is not known here
+    done = ask(api, "delete", expect=expect, names=[name], bounds=own.to_wire(), author=author or None)
+    return answer(_removal(name, {other: became for other, became in done.items() if other != name}))
 
 
 def _would_go(api: Api, own: QueueBounds, name: str) -> Response:
@@ -315,20 +321,22 @@ def _would_go(api: Api, own: QueueBounds, name: str) -> Response:
 
 
 def losses_of(api: Api, own: QueueBounds, names: Sequence[str]) -> dict[str, Loss]:
-    """What others of the caller's own queues lose with some schedules; that there are more is nothing that he may know.
+    """What other schedules lose with some that go.
 
     Args:
         api: to ask through.
         own: queues of the caller.
         names: of the schedules that would go.
+
+    Raises:
+        ConflictError: the caller may not change one of the others.
     """
 
-    def look(plan: PlanState) -> tuple[dict[str, Loss], PlanState]:
-        found = losses(plan.entries, names)
-        return found, outline(plan, found)
+    def look(plan: PlanState) -> dict[str, Loss]:
+        check_losses(plan.entries, names, own)
+        return losses(plan.entries, names)
 
-    found, others = api.plan.ask(look)
-    return {other: loss for other, loss in found.items() if own.has(others.entries[other].schedule.work.queue)}
+    return api.plan.ask(look)
 
 
 def _removal(name: str, also: Mapping[str, str], *, dry_run: bool = False) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from scylla_spark.io.kafka import topics
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 
 T = TypeVar("T")
-_OPTIONS = {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 8_000}
 
 
 class PlanMirror:
@@ -36,6 +35,7 @@ class PlanMirror:
         self._lock = threading.Lock()
         self._consumer: KafkaConsumer | None = None
         self._reader: PlanLogReader | None = None
+        self._silence = topics.Silence(self._lock)
 
     def ask(self, question: Callable[[PlanState], T]) -> T:
         """Asks the state as it is by now; it must not be kept: the next question changes it.
@@ -46,14 +46,15 @@ class PlanMirror:
         Raises:
             UnreachableError: the broker does not answer.
         """
-        with self._lock:
+        with self._silence.turn():
             try:
                 state = self._newest()
             except KafkaError as error:
                 self._forget()
-                raise UnreachableError(
-                    f"Kafka did not answer ({type(error).__name__}: {error}).", hint="Check that the broker runs."
-                ) from error
+                raise self._silence.met(topics.unanswered(self._connection.located, error)) from error
+            except UnreachableError as error:
+                self._forget()
+                raise self._silence.met(error) from None
             except SchedulerError:
                 self._forget()
                 raise
@@ -66,7 +67,7 @@ class PlanMirror:
 
     def _newest(self) -> PlanState:
         if self._consumer is None:
-            self._consumer = topics.consumer(self._connection.located, **_OPTIONS)
+            self._consumer = topics.client_consumer(self._connection.located)
         if self._reader is not None:
             first, end = self._reader.range()
             if first <= self._reader.position <= end:

@@ -171,8 +171,8 @@ async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | No
     """Sends a cancel, and waits for the answer without a thread."""
     request = new_key(now_us())
     async with api.waits.waiting(key, request) as future:
-        cancel = Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request, grace_ms=grace_ms)
-        place = await api.sends(partial(api.scheduler.connection.send, cancel))
+        command = Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request, grace_ms=grace_ms)
+        place = await api.sent(partial(api.scheduler.connection.send, command))
         api.tasks.sent(place)
         heard = await came(future, wait_ms / 1000)
     ended = await run_in_threadpool(api.tail.ended, key, place.partition)
@@ -222,7 +222,7 @@ async def _send_copy(api: Api, copy: Command) -> None:
         Problem: it was not acknowledged; it may exist all the same.
     """
     try:
-        api.tasks.sent(await api.sends(partial(api.scheduler.connection.send, copy)))
+        api.tasks.sent(await api.sent(partial(api.scheduler.connection.send, copy)))
     except UnreachableError as error:
         raise Problem(
             problems.UNREACHABLE, f"The task is cancelled, but its copy was not acknowledged: {error.message}",

@@ -15,9 +15,10 @@ from pydantic_core import from_json
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from scylla_spark.clock import now_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.key_view import id_of
 from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError
+from scylla_spark.io.kafka.command_sender import ACKNOWLEDGED_S, left_s
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answers, router
 from scylla_spark.services.api.problems import Problem
@@ -32,8 +33,8 @@ MOST_ITEMS: Final = 250_000
 _AT_ONCE: Final = 1_000
 _UNDER_WAY: Final = 20_000  # tasks that need not be acknowledged before more are read
 _PIECE: Final = 1024 * 1024
+_ACKNOWLEDGED_US: Final = round(ACKNOWLEDGED_S * 1e6)
 _IN_MEMORY: Final = 4 * 1024 * 1024
-_ACKNOWLEDGED_S: Final = 60
 Item = dict[str, Any]
 T = TypeVar("T")
 
@@ -83,8 +84,8 @@ async def bulk(api: Asked, request: Request) -> Response:
     try:
         await _take(api, request, kind, told)
     except Problem as problem:
-        return await api.sends(partial(told.broken_off, problem))
-    return Response(await api.sends(told.whole), media_type=LINES)
+        return await api.sent(partial(told.broken_off, problem))
+    return Response(await api.sent(told.whole), media_type=LINES)
 
 
 async def _take(api: Api, request: Request, kind: str, told: _Answers) -> None:
@@ -95,7 +96,7 @@ async def _take(api: Api, request: Request, kind: str, told: _Answers) -> None:
     """
     if kind in (LINES, "application/jsonl", "application/json-seq"):  # no type that forms of other sites can have
         async for some in _lines(request, api.settings.api.max_body):
-            await api.sends(partial(told.take_lines, some))
+            await api.sent(partial(told.take_lines, some))
     elif kind == ARROW:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
             async for piece in request.stream():
@@ -226,13 +227,14 @@ class _Answers:
             left: how many need not be.
         """
         last: dict[int, Any] = {}
+        deadline_us = boot_us() + _ACKNOWLEDGED_US
         while len(self._waiting) > left:
             index, told, future = self._waiting.popleft()
             if future is None:
                 self._say({"index": index, "problem": told})
                 continue
             try:
-                place = future.value if future.succeeded() else future.get(timeout=_ACKNOWLEDGED_S)
+                place = future.value if future.succeeded() else future.get(timeout=left_s(deadline_us))
             except Exception as error:
                 lost = UnreachableError(
                     f"Kafka did not acknowledge it ({type(error).__name__}); it may exist all the same."
@@ -240,6 +242,7 @@ class _Answers:
                 self._say({"index": index, "problem": problems.problem_of(lost)})
             else:
                 self._accepted += 1
+                deadline_us = boot_us() + _ACKNOWLEDGED_US
                 last[place.partition] = place
                 self._text += b'{"index":%d,"id":"%b"}\n' % (index, told.encode())
 

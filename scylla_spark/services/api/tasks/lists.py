@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -99,7 +100,7 @@ class DoneView(BaseModel):
 
 
 @routes.get("/v1/tasks", operation_id="list_tasks", responses=answers({200: PageView}, problems.INVALID))
-def page(
+async def page(
     api: Asked,
     own: Own,
     filter: Filter = "",
@@ -115,20 +116,7 @@ def page(
     ] = "key",
 ) -> Response:
     """Tasks in the order of their keys, backwards, or by urgency, from the tables, which lag behind by up to the trigger of ingest."""
-    now, wanted = now_us(), _wanted(filter, own, now_us())
-    if order == "urgency":
-        behind = _urgency_of(cursor) if cursor is not None else None
-        rows = api.pages.urgent_page(wanted, limit, now=now, after=behind, as_of_us=_us(as_of))
-        return answer(
-            {"tasks": [_listed(row) for row in rows], "next": _urgency(rows[-1]) if len(rows) == limit else None}
-        )
-    after = key_of(cursor) if cursor is not None else None
-    if order == "newest":
-        rows = api.pages.newest_page(wanted, limit, now=now, before=after, as_of_us=_us(as_of))
-    else:
-        rows = api.pages.page(wanted, limit, now=now, after=after, as_of_us=_us(as_of))
-    last = id_of(_key(rows[-1])) if len(rows) == limit else None
-    return answer({"tasks": [_listed(row) for row in rows], "next": last})
+    return await api.paged(limit, lambda: _page(api, _wanted(filter, own, now_us()), limit, cursor, as_of, order))
 
 
 @routes.get("/v1/tasks:count", operation_id="count_tasks", responses=answers({200: CountView}, problems.INVALID))
@@ -213,6 +201,25 @@ def _urgency_of(cursor: str) -> Urgency:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < _DIGITS
+
+
+def _page(
+    api: Api, wanted: TaskFilter, limit: int, cursor: str | None, as_of: datetime | None, order: str
+) -> Response:  # fmt: skip
+    now = now_us()
+    if order == "urgency":
+        behind = _urgency_of(cursor) if cursor is not None else None
+        rows = api.pages.urgent_page(wanted, limit, now=now, after=behind, as_of_us=_us(as_of))
+        return answer(
+            {"tasks": [_listed(row) for row in rows], "next": _urgency(rows[-1]) if len(rows) == limit else None}
+        )
+    after = key_of(cursor) if cursor is not None else None
+    if order == "newest":
+        rows = api.pages.newest_page(wanted, limit, now=now, before=after, as_of_us=_us(as_of))
+    else:
+        rows = api.pages.page(wanted, limit, now=now, after=after, as_of_us=_us(as_of))
+    last = id_of(_key(rows[-1])) if len(rows) == limit else None
+    return answer({"tasks": [_listed(row) for row in rows], "next": last})
 
 
 def _wanted(text: str, own: QueueBounds, now: int) -> TaskFilter:

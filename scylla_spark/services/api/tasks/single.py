@@ -252,8 +252,8 @@ async def _enqueued(
 
 async def _sent(api: Api, command: Command, send: Callable[[Command], Place] | None) -> Place:
     if send is None:
-        place = await api.sends(partial(api.scheduler.connection.send, command))
-    else:
+        place = await api.sent(partial(api.scheduler.connection.send, command))
+    else:  # it reads tables first, which may take long
         place = await run_in_threadpool(send, command)
     api.tasks.sent(place)
     return place

@@ -1,0 +1,136 @@
+"""While a broker is silent every wait for it ends by our own clock, and afterwards producers and clients go on."""
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import pytest
+from kafka.errors import KafkaError
+
+from scylla_spark import Scheduler, Settings
+from scylla_spark.clock import boot_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.errors import UnreachableError
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka import command_sender, plan_requests, topics
+from scylla_spark.io.kafka.client_patches import _Transactions
+from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import producer, with_broker
+from scylla_spark.services.api.schedules.plan_mirror import PlanMirror
+from tests.support.delta_tables import PARTITIONS, make
+from tests.support.freezing import frozen
+from tests.support.shared_broker import settings_on
+from tests.support.waiting import eventually
+
+REQUEST_MS, DELIVERY_MS = 1_000, 2_500
+LONGEST_S = 30
+NOWHERE = TaskKey(1_900_000_000_000_000, "nobody", "u")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def sender(broker, tmp_path):
+    settings = with_broker(Settings(data_dir=tmp_path, partitions=2), broker.bootstrap)
+    ensure_topics(settings)
+    sender = producer(settings, linger_ms=0, request_timeout_ms=REQUEST_MS, delivery_timeout_ms=DELIVERY_MS)
+    yield sender
+    sender.close(timeout=5)
+
+
+def put(sender, text):
+    return sender.send("tasks", value=text, partition=0)
+
+
+@contextmanager
+def failing_send(broker, sender):
+    """A send fails because the broker is frozen; it stays so until the block ends."""
+    with frozen(broker.pid):
+        with pytest.raises(KafkaError):
+            put(sender, b"during").get(timeout=10 * DELIVERY_MS / 1000)
+        yield
+
+
+def test_after_a_failed_send_the_next_one_arrives(broker, sender):
+    put(sender, b"before").get(timeout=10)
+    with failing_send(broker, sender):
+        pass
+    assert put(sender, b"after").get(timeout=20).offset >= 1
+
+
+def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender, monkeypatch, caplog):
+    in_vain = []  # requests that were not answered in time; others find no connection, which is logged
+    fail = _Transactions.transition_to_fatal_error
+
+    def failed(self, error):
+        in_vain.append(error)
+        fail(self, error)
+
+    monkeypatch.setattr(_Transactions, "transition_to_fatal_error", failed)
+    put(sender, b"before").get(timeout=10)
+    with failing_send(broker, sender):
+        eventually(
+            lambda: in_vain or "to send a transactional request to" in caplog.text,
+            30,
+            "it asks for a new id as soon as that send has failed, and gets no answer",
+        )
+    assert put(sender, b"after").get(timeout=20).offset >= 1
+
+
+@pytest.fixture
+def settings(broker, tmp_path, monkeypatch):
+    """A deployment without services, whose clients wait less."""
+    monkeypatch.setattr(command_sender, "ACKNOWLEDGED_S", 2.0)
+    for module in (topics, plan_requests):
+        monkeypatch.setattr(module, "CONNECT_MS", 500)
+        monkeypatch.setattr(module, "WAIT_MS", 1_000)
+    make(f"{tmp_path}/tables")
+    settings = settings_on(broker.bootstrap, tmp_path, partitions=PARTITIONS)
+    ensure_topics(settings)
+    return settings
+
+
+def failures(*calls):
+    """What calls raise that are made at the same time, once all have ended."""
+    threads = ThreadPoolExecutor(len(calls))
+    futures = [threads.submit(call) for call in calls]
+    threads.shutdown(wait=False)
+    late = wait(futures, timeout=LONGEST_S).not_done
+    assert not late, f"{len(late)} of {len(calls)} have not ended within {LONGEST_S} s"
+    return [future.exception() for future in futures]
+
+
+def test_all_waits_of_clients_end_also_those_that_begin_together_and_nothing_acknowledged_is_lost(broker, settings):
+    with Scheduler(settings) as scheduler, Scheduler(settings) as newcomer:
+        connection, mirror = scheduler.connection, PlanMirror(scheduler.connection)
+        before = scheduler.enqueue("h", delay="1h")
+        assert before.status().open
+        mirror.ask(lambda plan: plan.entries)
+        with frozen(broker.pid):
+            enqueue = partial(scheduler.enqueue, "h", delay="1h")
+            found = failures(
+                *[enqueue] * 4, connection.ends, partial(mirror.ask, len), partial(mirror.ask, len),
+                *[lambda: connection.log_reader.catch_up(0, boot_us() + 500_000)] * 4,
+                lambda: connection.plan.ask("pause", tag="none", timeout_s=2),
+                lambda: newcomer.connection.plan.state(), before.status, scheduler.task(NOWHERE).status,
+            )  # fmt: skip
+            *refused, status, unknown = found
+            assert [type(one) for one in refused] == [UnreachableError] * len(refused)
+            assert status is None or "it may be there all the same" in str(status)
+            assert "it may be there all the same" in str(unknown), "nobody knows that it is not there"
+            (late,) = failures(partial(newcomer.enqueue, "h"))
+            assert "has answered before, and does not answer now" in str(late)
+            assert "TLS" not in str(late)
+        again = eventually(partial(without_outage, enqueue), 60, "it goes on by itself")
+        eventually(lambda: without_outage(lambda: again.status().open and before.status().open), 60, "both are there")
+        eventually(lambda: without_outage(lambda: mirror.ask(lambda plan: [plan])), 60, "the plan is read again")
+
+
+def without_outage(call):
+    """What a call returns; None while Kafka does not answer it."""
+    with suppress(UnreachableError):
+        return call()

@@ -132,8 +132,9 @@ def _of_steps(fields: dict[str, str]) -> Iterator[str]:
 
 def _of_days(fields: dict[str, str]) -> Iterator[str]:
     day, weekday = fields["day"], fields["weekday"]
-    if not day.startswith("*") and not weekday.startswith("*"):
-        yield f"day-of-month {day} and day-of-week {weekday} are both set: it fires on days for which either is true"
+    if "*" not in (day, weekday):
+        whole = "both are true, since one begins with *" if "*" in (day[0], weekday[0]) else "either is true"
+        yield f"day-of-month {day} and day-of-week {weekday} are both set: it fires on days for which {whole}"
     elif day.isdigit() and int(day) > 28:
         without = [month for month in _months(fields["month"]) if monthrange(2028, month)[1] < int(day)]
         rarely = fields["month"] == "2" or (int(day) == 29 and 2 in _months(fields["month"]))

@@ -263,7 +263,7 @@ def _times(found: Mapping[str, Any]) -> Trigger:
     several = [{**found, "expression": one} for one in expressions] if isinstance(expressions, list) else None
     if several == []:
         raise ArgumentError("A cron trigger names at least one expression.")
-    rules = [make(one, tz) for one in several or [found]]
+    rules = [make(one, tz) for one in several or (found,)]
     if "count" in found:
         bounds["last_us"] = _last_of(rules, found, bounds)
     read = tuple(

@@ -215,6 +215,7 @@ def texts(trigger, handlers=None, **fields):
         (Trigger.cron("0 0 30 * *"), "1 of its months have no day 30"),
         (Trigger.cron("0 0 29 2 *"), "leap years"),
         (Trigger.cron("* * * * * *"), "it fires every second"),
+        (Trigger.every("1d", tz=BERLIN), "every 1d counts days of 24 hours"),
         (Trigger.every("1s"), "it fires every second"),
         (Trigger.cron("30 2 * * *", BERLIN), "02:30 lies in the hour in which clocks in Europe/Berlin are set, next on 2027-03-28"),
         (Trigger.at(datetime(2020, 1, 1, tzinfo=UTC)), "never fires"),

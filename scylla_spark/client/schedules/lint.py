@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.times import clock_changes
+from scylla_spark.client.schedules.trigger_words import span
 from scylla_spark.core.plan import schedule as plan
 from scylla_spark.core.plan.schedule_format import read_schedule
 from scylla_spark.core.plan.tables.table_name import is_place
@@ -97,6 +98,11 @@ def _of_times(read: plan.Schedule, now: int) -> Iterator[str]:
             yield "jitter may let it start after it expires: such times are skipped"
         if _is_every_second(times.rule, now):
             yield "it fires every second"
+        if isinstance(times.rule, Every) and times.rule.period_us % DAY_US == 0 and times.tz != "UTC":
+            yield (
+                f"every {span(times.rule.period_us)} counts days of 24 hours: its local time in {times.tz} moves when clocks are set; "
+                "cron keeps it"
+            )
         if isinstance(times.rule, Cron):
             yield from _of_cron(times.rule, now)
 

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from scylla_spark.errors import ArgumentError
 
 SECOND_US: Final = 1_000_000
+DAY: Final = timedelta(days=1)
 DAY_US: Final = 86_400 * SECOND_US
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  local times are naive here
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

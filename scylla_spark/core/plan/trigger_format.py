@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Required
 
-from pydantic import AwareDatetime, Field, TypeAdapter, with_config
+from pydantic import Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
@@ -33,6 +33,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     checked,
     leaves,
 )
+from scylla_spark.core.records.instant_field import Instant
 from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
 
@@ -48,17 +49,17 @@ class _Times(TypedDict, total=False):
     fold: Literal["first", "both"]
     period: Micros
     phase: Micros
-    times: Annotated[list[AwareDatetime], Field(max_length=10_000)]
+    times: Annotated[list[Instant], Field(max_length=10_000)]
     rule: str
     start: str
     tz: Text
-    startAt: AwareDatetime
-    endAt: AwareDatetime
+    startAt: Instant
+    endAt: Instant
     count: Annotated[int, Field(ge=1, le=1_000_000)]
     jitter: Micros
     calendar: Text
     onHoliday: Literal["skip", "next", "previous"]
-    blackout: Annotated[list[tuple[AwareDatetime, AwareDatetime]], Field(max_length=1_000)]
+    blackout: Annotated[list[tuple[Instant, Instant]], Field(max_length=1_000)]
 
 
 @with_config(STRICT)

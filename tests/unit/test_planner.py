@@ -13,7 +13,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
-from scylla_spark.core.plan.times.fire_times import Every
+from scylla_spark.core.plan.times.fire_times import Every, FireTimes
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
@@ -601,6 +601,33 @@ def test_a_calendar_that_opens_a_past_day_does_not_start_what_it_left_out() -> N
     plan.restart()
     plan.pass_s(24 * 3_600)
     assert plan.launched() == ["a/2026-03-02T02:00:00Z/1"]
+
+
+@pytest.mark.parametrize("overlap", ["allow_all", "buffer_all"])
+@pytest.mark.parametrize("ahead_us", [0, 10 * SECOND])
+def test_each_run_starts_by_its_own_span_also_where_jitter_is_longer_than_the_period(
+    overlap: str, ahead_us: int
+) -> None:
+    plan = PlannerHarness(ahead_us=ahead_us)
+    plan.put("a", {"kind": "every", "period": "1m", "jitter": "10m"}, overlap=overlap)
+    plan.pass_s(3_600)
+    starts = {one["uniquenessKey"].split("/")[1]: one["scheduledTime"] for one in plan.sent}
+    assert len(starts) >= 59
+    for planned, start in starts.items():
+        alone = FireTimes(Every(MINUTE), jitter_us=600 * SECOND)
+        assert start == iso(alone.starts_us("a", to_us(datetime.fromisoformat(planned)))), planned
+
+
+def test_a_run_that_waits_for_those_planned_before_it_still_starts_within_its_jitter() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "every", "period": "1m", "jitter": "10m"})
+    for _ in range(3_600):
+        plan.pass_s(1)
+        if plan.planner.state.runs:
+            plan.end()
+    for one in plan.sent:
+        planned_us = to_us(datetime.fromisoformat(one["uniquenessKey"].split("/")[1]))
+        assert planned_us <= to_us(datetime.fromisoformat(one["scheduledTime"])) < planned_us + 600 * SECOND
 
 
 def test_a_time_that_jitter_puts_off_is_run_although_a_calendar_changes_meanwhile() -> None:

@@ -216,6 +216,7 @@ def texts(trigger, handlers=None, **fields):
         (Trigger.cron("0 0 29 2 *"), "leap years"),
         (Trigger.cron("* * * * * *"), "it fires every second"),
         (Trigger.every("1d", tz=BERLIN), "every 1d counts days of 24 hours"),
+        (Trigger.every("1m", jitter="10m"), "never longer than 10m after its planned time"),
         (Trigger.every("1s"), "it fires every second"),
         (Trigger.cron("30 2 * * *", BERLIN), "02:30 lies in the hour in which clocks in Europe/Berlin are set, next on 2027-03-28"),
         (Trigger.at(datetime(2020, 1, 1, tzinfo=UTC)), "never fires"),
@@ -230,7 +231,7 @@ def test_a_suspicious_time_is_told_of(trigger, part):
 @pytest.mark.parametrize("trigger", [
     Trigger.cron("0 30 0-23 * * *", BERLIN),
     Trigger.cron("*/15 * * * *", BERLIN), Trigger.cron("0 12 * * MON-FRI", BERLIN), Trigger.cron("0 0 L * *"), Trigger.cron("0 0 31 1 *"),
-    Trigger.every("1h"), Trigger.cron("30 2 * * *"), Trigger.event("x"),
+    Trigger.every("1h", jitter="1h"), Trigger.cron("30 2 * * *"), Trigger.event("x"),
 ])  # fmt: skip
 def test_nothing_is_said_of_what_is_plain(trigger):
     assert texts(trigger) == []

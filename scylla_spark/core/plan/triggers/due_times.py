@@ -194,7 +194,11 @@ class Timing:
         return min(found, default=None)
 
     def _decided_us(self, schedule: Schedule, due: Planned) -> int:
-        return due.starts_us - (self._ahead_us if can_be_ahead(schedule) else 0)
+        """When a time is decided. Times are decided in order, so a jitter must not make one hold up the next where that can be helped."""
+        if not can_be_ahead(schedule):
+            return due.starts_us
+        following = self._next(schedule, due.at_us) if runs_each(schedule) and due.starts_us > due.at_us else None
+        return min(due.starts_us, following.at_us if following is not None else due.starts_us) - self._ahead_us
 
 
 def _has_jobs_of_their_own(schedule: Schedule) -> bool:

@@ -630,6 +630,55 @@ def test_a_run_that_waits_for_those_planned_before_it_still_starts_within_its_ji
         assert planned_us <= to_us(datetime.fromisoformat(one["scheduledTime"])) < planned_us + 600 * SECOND
 
 
+JITTERED = {"kind": "at", "times": [iso(START + 60 * SECOND)], "jitter": "1h"}
+
+
+@pytest.mark.parametrize(
+    "words", [{"note": "n"}, {"owner": "o"}, {"tags": ["t"]}, {"lateAfter": "2h"}, {"expectEvery": "1d"}]
+)
+def test_a_change_of_words_keeps_what_waits_and_what_has_been_seen(words: dict[str, Any]) -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    delayed = {"constraints": [{"kind": "delay", "delay": "10m"}]}
+    both = {"kind": "all", "of": [ORDERS, {"kind": "event", "name": "stock"}]}
+    plan.put("jittered", JITTERED)
+    plan.put("delayed", ORDERS, **delayed)
+    plan.put("latched", both)
+    plan.put("minutely", EVERY_MINUTE)
+    plan.pass_s(62)
+    plan.event("orders")
+    assert len(plan.sent) == 1
+    for name, trigger, more in (
+        ("jittered", JITTERED, {}), ("delayed", ORDERS, delayed), ("latched", both, {}), ("minutely", EVERY_MINUTE, {}),
+    ):  # fmt: skip
+        assert plan.put(name, trigger, **more, **words)[0] == "ok"
+        assert plan.planner.state.entries[name].revision == 2
+    plan.restart()
+    plan.event("stock")
+    plan.pass_s(3_700)
+    assert not plan.cancelled or plan.cancelled[0]["uniquenessKey"].startswith("minutely/2026-03-01T00:02"), (
+        "the run is not taken back"
+    )
+    assert {one.split("/")[0] for one in plan.launched()} == {"jittered", "delayed", "latched", "minutely"}
+    assert "obsolete" not in plan.verdicts()
+
+
+@pytest.mark.parametrize("how", ["put", "pause", "delete"])
+def test_a_change_that_drops_a_run_that_jitter_puts_off_says_so(how: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "every", "period": "1m", "jitter": "1h"})
+    plan.pass_s(121)
+    launched = len(plan.sent)
+    if how == "put":
+        plan.put("a", {"kind": "every", "period": "1d"})
+    else:
+        plan.ask(how, names=["a"])
+    dropped = plan.fires[-1]
+    assert (dropped["verdict"], dropped["planned_us"], dropped["until_us"]) == (
+        "obsolete", START + (launched + 1) * MINUTE, START + 2 * MINUTE,
+    )  # fmt: skip
+    assert "its schedule was" in dropped["why"]
+
+
 def test_a_time_that_jitter_puts_off_is_run_although_a_calendar_changes_meanwhile() -> None:
     plan = PlannerHarness()
     plan.ask("calendar", name="de", days=HOLIDAYS[0])

@@ -132,9 +132,7 @@ def instant(text: str, now: int | None = None) -> int:
     Raises:
         ArgumentError: it is none of these, or has no time zone.
     """
-    from datetime import datetime
-
-    from scylla_spark.clock import now_us, to_us
+    from scylla_spark.clock import now_us, read_instant, to_us
     from scylla_spark.duration import duration_us
 
     moment = now_us() if now is None else now
@@ -143,7 +141,7 @@ def instant(text: str, now: int | None = None) -> int:
     if text[:1] in ("+", "-"):
         return moment + (1 if text[0] == "+" else -1) * duration_us(text[1:])
     try:
-        return to_us(datetime.fromisoformat(text))
+        return to_us(read_instant(text))
     except ValueError as error:
         raise ArgumentError(
             f"{text!r} is no instant: {error}.", hint="Write 2026-01-31T09:00:00Z, now, +1h or -30m."

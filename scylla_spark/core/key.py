@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from scylla_spark.clock import from_us, iso, to_us
+from scylla_spark.clock import from_us, iso, read_instant, to_us
 from scylla_spark.core.storable_instants import is_storable
 from scylla_spark.errors import ArgumentError
 
@@ -56,7 +56,7 @@ class TaskKey(NamedTuple):
         if match is None:
             raise ArgumentError(f"{text!r} is not a task key.", hint=hint)
         try:
-            return cls.of(datetime.fromisoformat(match[1].strip()), _part_of(match[2]), _part_of(match[3]))
+            return cls.of(read_instant(match[1].strip()), _part_of(match[2]), _part_of(match[3]))
         except ValueError as error:
             raise ArgumentError(f"{text!r} is not a task key: {error}.", hint=hint) from None
 

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from scylla_spark.clock import to_us
+from scylla_spark.clock import read_instant, to_us
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.storable_instants import is_storable
 from scylla_spark.core.task_state import ENDED, OPEN, STATES
@@ -251,7 +251,7 @@ def _moment(value: _Value, now: int) -> tuple[int, int]:
             day = date.fromisoformat(text)
             us, length = to_us(datetime(day.year, day.month, day.day, tzinfo=UTC)), DAY_US
         else:
-            us, length = to_us(datetime.fromisoformat(text)), 1
+            us, length = to_us(read_instant(text)), 1
     except (ValueError, OverflowError) as error:
         why = error.message if isinstance(error, ArgumentError) else f"{shown(text)} is no instant with a zone."
         raise _wrong(why, value.place, hint) from None

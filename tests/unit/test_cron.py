@@ -78,6 +78,25 @@ def test_what_repeats_within_the_hour_goes_on_whatever_the_clock_does():
         assert found == [us(begin) + number * 900_000_000 for number in range(20)]
 
 
+@pytest.mark.parametrize(
+    ("spelled", "plain"),
+    [
+        ("0 30 2 * * *", "30 2 * * *"), ("0 0 2 * * *", "0 2 * * *"), ("0 0-59 2 * * *", "* 2 * * *"), ("0 0/15 2 * * *", "*/15 2 * * *"),
+        ("0 0-23 * * *", "0 * * * *"), ("0-59/20 2 * * *", "*/20 2 * * *"), ("0 */60 2 * * *", "0 2 * * *"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("begin", ["2026-03-28", "2026-10-24"])
+def test_the_meaning_of_an_expression_decides_what_a_change_of_the_clock_does_not_its_spelling(spelled, plain, begin):
+    assert times(spelled, begin, 100, BERLIN) == times(plain, begin, 100, BERLIN)
+
+
+def test_a_daily_time_with_a_seconds_field_runs_once_a_day_where_a_clock_skips_or_repeats_it():
+    assert times("0 30 2 * * *", "2025-03-08T12:00", 2, "America/Los_Angeles") == [
+        "2025-03-09T03:00-07:00", "2025-03-10T02:30-07:00",
+    ]  # fmt: skip
+    assert times("0 0 2 * * *", "2023-10-28T12:00", 2, BERLIN) == ["2023-10-29T02:00+02:00", "2023-10-30T02:00+01:00"]
+
+
 def test_a_day_that_a_zone_skips_comes_at_its_end():
     assert times("0 12 * * *", "2011-12-29T00:00", 3, "Pacific/Apia") == [
         "2011-12-29T12:00-10:00", "2011-12-31T00:00+14:00", "2011-12-31T12:00+14:00",
@@ -211,6 +230,10 @@ def test_an_unknown_zone_is_refused():
         cron("0 0 * * *", "Europe/Berlim")
     with pytest.raises(ArgumentError, match="time zone"):
         cron("0 0 * * *", "../../etc/passwd")
+
+
+def test_a_step_in_the_day_beside_a_weekday_names_days_that_match_both_as_debians_cron_does():
+    assert times("0 16 */2 * SAT", "2023-05-01", 2) == ["2023-05-13T16:00+00:00", "2023-05-27T16:00+00:00"]
 
 
 def test_names_of_common_expressions_are_known():

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -11,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from dateutil.rrule import rrulestr
 
+from scylla_spark.clock import iso
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.plan.times.cron import cron
@@ -304,13 +306,84 @@ def test_a_recurrence_by_the_hour_counts_real_hours_and_ends_at_a_local_time():
 def test_a_recurrence_agrees_with_the_library_that_walks_from_its_start(rule):
     start = datetime(2024, 2, 29, 13, 40)  # noqa: DTZ001
     end = datetime(2029, 1, 1)  # noqa: DTZ001
-    wanted = [zone.instant(at, 0) for at in rrulestr(rule, dtstart=start).between(start, end, inc=True)]
+    begin = start - timedelta(
+        weeks=1 if "BYSETPOS" in rule else 0
+    )  # the library counts positions in a part of its first week
+    wanted = [zone.instant(at, 0) for at in rrulestr(rule, dtstart=begin).between(start, end, inc=True)]
     times = FireTimes(recurrence(rule, start.isoformat()))
     assert listed(times, zone.instant(start, 0) - 1, len(wanted)) == wanted
     rng = random.Random(rule)
     for _ in range(100):
         at = rng.randrange(wanted[0], wanted[-1])
         assert times.next_after(at, {}) == next(one for one in wanted if one > at)
+
+
+def days_of(rule, start, last):
+    """The days that RFC 5545 gives a rule of days, by looking at each day of each period; the source is the table of section 3.3.10."""
+    parts = dict(part.split("=") for part in rule.split(";"))
+    numbers = {
+        name: [int(one) for one in parts[name].split(",")] for name in parts if name in POSITIONS or name == "BYSETPOS"
+    }
+    weekdays = (
+        [(int(one[:-2] or 0), DAYS.index(one[-2:])) for one in parts["BYDAY"].split(",")] if "BYDAY" in parts else []
+    )
+    frequency, months = parts["FREQ"], numbers.get("BYMONTH")
+    if not weekdays and not numbers.keys() & {"BYMONTHDAY", "BYYEARDAY"}:
+        weekdays = [(0, start.weekday())] if frequency == "WEEKLY" else []
+        numbers |= {"BYMONTHDAY": [start.day]} if frequency in ("MONTHLY", "YEARLY") else {}
+        numbers |= {"BYMONTH": months or [start.month]} if frequency == "YEARLY" else {}
+    count = POSITIONS["BYYEARDAY" if frequency == "YEARLY" and not months else "BYMONTHDAY"]
+
+    def named(day):
+        ahead, behind = count(day)
+        at = ((ahead + 6) // 7, behind // 7)
+        on_day = not weekdays or any(day.weekday() == which and n in (0, *at) for n, which in weekdays)
+        return on_day and all(
+            set(POSITIONS[name](day)) & set(values) for name, values in numbers.items() if name in POSITIONS
+        )
+
+    first = start - timedelta(days=(start.weekday() - DAYS.index(parts.get("WKST", "MO"))) % 7)
+    periods = {
+        "DAILY": lambda day: (day - start).days, "WEEKLY": lambda day: (day - first).days // 7,
+        "MONTHLY": lambda day: day.year * 12 + day.month - start.year * 12 - start.month, "YEARLY": lambda day: day.year - start.year,
+    }  # fmt: skip
+    found = {}
+    for day in (date(start.year, 1, 1) - timedelta(days=7) + timedelta(days=n) for n in range(4_000)):
+        if periods[frequency](day) % int(parts.get("INTERVAL", "1")) == 0 and named(day):
+            found.setdefault(periods[frequency](day), []).append(day)
+    for days in found.values():
+        chosen = {(n - 1 if n > 0 else n) % len(days) for n in numbers.get("BYSETPOS", []) if abs(n) <= len(days)}
+        yield from (
+            day for n, day in enumerate(days) if ("BYSETPOS" not in numbers or n in chosen) and start <= day <= last
+        )
+
+
+DAYS = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
+POSITIONS = {
+    "BYMONTH": lambda day: [day.month],
+    "BYMONTHDAY": lambda day: [day.day, day.day - 1 - monthrange(day.year, day.month)[1]],
+    "BYYEARDAY": lambda day: [(day - date(day.year, 1, 1)).days + 1, (day - date(day.year + 1, 1, 1)).days],
+    "BYWEEKNO": lambda day: [day.isocalendar()[1], day.isocalendar()[1] - 1 - date(day.isocalendar()[0], 12, 28).isocalendar()[1]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("start", [date(2024, 2, 29), date(2026, 12, 31)])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=WEEKLY;BYDAY=MO,WE,FR;BYSETPOS=2", "FREQ=WEEKLY;INTERVAL=2;WKST=SU;BYDAY=SU,MO", "FREQ=WEEKLY;INTERVAL=3",
+        "FREQ=MONTHLY;BYDAY=-1FR,2MO", "FREQ=MONTHLY;BYDAY=FR;BYMONTHDAY=13", "FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1,1",
+        "FREQ=MONTHLY;INTERVAL=5;BYMONTHDAY=-31,15", "FREQ=MONTHLY;BYMONTH=2,6;BYDAY=5TH", "FREQ=MONTHLY;INTERVAL=7",
+        "FREQ=YEARLY;BYDAY=53MO,-53TU,20WE", "FREQ=YEARLY;BYMONTH=2,12;BYDAY=5SU,-1SA", "FREQ=YEARLY;INTERVAL=2;BYYEARDAY=366,-1,60",
+        "FREQ=YEARLY;BYWEEKNO=1,53;BYDAY=MO,SU", "FREQ=YEARLY;BYWEEKNO=-1,20;BYDAY=TH", "FREQ=YEARLY;BYMONTH=3,4;BYDAY=MO;BYSETPOS=-1,2",
+        "FREQ=YEARLY;BYWEEKNO=-51,-2,52;BYDAY=MO,SU", "FREQ=DAILY;INTERVAL=3;BYMONTH=2,3;BYDAY=TU", "FREQ=YEARLY;BYMONTH=5", "FREQ=YEARLY",
+        "FREQ=DAILY;BYMONTHDAY=-1,1",
+    ],
+)  # fmt: skip
+def test_a_recurrence_names_the_days_that_rfc_5545_gives_it(rule, start):
+    wanted = [str(day) for day in days_of(rule, start, date(start.year + 9, 6, 1))]
+    times = FireTimes(recurrence(rule, f"{start}T09:00"))
+    assert [iso(at)[:10] for at in listed(times, 0, len(wanted))] == wanted
 
 
 def test_jitter_is_the_same_whenever_it_is_asked_for_and_differs_between_schedules():
@@ -330,12 +403,42 @@ def test_jitter_is_the_same_whenever_it_is_asked_for_and_differs_between_schedul
         ("FREQ=DAILY;INTERVAL=x", "2026-01-01"), ("FREQ=DAILY;INTERVAL=0", "2026-01-01"), ("FREQ=DAILY;COUNT=0", "2026-01-01"),
         ("FREQ=DAILY;BYHOUR=24", "2026-01-01"), ("FREQ=DAILY; BYHOUR=3", "2026-01-01"),
         ("FREQ=DAILY", "yesterday"), ("FREQ=DAILY", "2026-01-01T00:00+01:00"),
+        ("FREQ=DAILY;BYHOUR=9;UNTIL=20260105", "2026-01-01"), ("FREQ=DAILY;UNTIL=20261332T000000Z", "2026-01-01"),
+        ("FREQ=DAILY;UNTIL=20260105T000000Z;COUNT=3", "2026-01-01"), ("FREQ=DAILY;BYDAY=1MO", "2026-01-01"),
+        ("FREQ=WEEKLY;BYMONTHDAY=13", "2026-01-01"), ("FREQ=MONTHLY;BYYEARDAY=13", "2026-01-01"), ("FREQ=DAILY;BYWEEKNO=2", "2026-01-01"),
+        ("FREQ=YEARLY;BYWEEKNO=2", "2026-01-01"), ("FREQ=YEARLY;BYWEEKNO=2;BYDAY=1MO", "2026-01-01"),
+        ("FREQ=YEARLY;BYWEEKNO=-52;BYDAY=MO", "2026-01-01"), ("FREQ=YEARLY;INTERVAL=2;BYWEEKNO=1;BYDAY=MO", "2026-01-01"),
+        ("FREQ=MONTHLY;BYSETPOS=1", "2026-01-01"), ("FREQ=MONTHLY;BYDAY=1MO,FR", "2026-01-01"), ("FREQ=MONTHLY;BYMONTH=13", "2026-01-01"),
+        ("FREQ=MONTHLY;BYMONTHDAY=0", "2026-01-01"), ("FREQ=DAILY;FREQ=WEEKLY", "2026-01-01"), ("FREQ=WEEKLY;WKST=1MO", "2026-01-01"),
+        ("FREQ=WEEKLY;BYDAY=MO(1)", "2026-01-01"), ("FREQ=DAILY;BYHOUR", "2026-01-01"), ("FREQ=DAILY;;BYHOUR=1", "2026-01-01"),
         ("FREQ=DAILY;BYDAY=XX", "2026-01-01"), ("FREQ=DAILY;COUNT=0;" + "X" * 1_000, "2026-01-01"), ("", "2026-01-01"),
     ],
 )  # fmt: skip
 def test_a_bad_rule_is_refused(rule, start):
     with pytest.raises(ArgumentError):
         recurrence(rule, start)
+
+
+@pytest.mark.parametrize("month", range(1, 13))
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=MONTHLY;BYDAY=20MO", "FREQ=YEARLY;BYMONTH=12;BYDAY=53MO", "FREQ=YEARLY;BYDAY=60MO", "FREQ=MONTHLY;BYDAY=-60MO",
+        "FREQ=MONTHLY;BYDAY=1MO,12FR",
+    ],
+)  # fmt: skip
+def test_a_weekday_that_no_month_or_year_counts_is_refused_in_every_month(rule, month):
+    with pytest.raises(ArgumentError, match="BYDAY counts from 1 to"):
+        recurrence(rule, f"2026-{month:02}-01T00:00:00")
+
+
+def test_until_in_utc_beside_a_zone_is_an_instant():
+    times = recurrence("FREQ=DAILY;BYHOUR=9;UNTIL=20260105T080000Z", "2026-01-01T09:00:00", BERLIN)
+    assert local(listed(FireTimes(times), 0, 9)) == [f"01-0{day} 09:00" for day in range(1, 6)]
+    ended = times._replace(rule="FREQ=DAILY;BYHOUR=9;UNTIL=20260105T075959Z")
+    assert len(listed(FireTimes(ended), 0, 9)) == 4
+    hours = recurrence("FREQ=HOURLY;UNTIL=20261025T010000Z", "2026-10-25T00:00", BERLIN)
+    assert local(listed(FireTimes(hours), 0, 9)) == ["10-25 00:00", "10-25 01:00", "10-25 02:00", "10-25 02:00"]
 
 
 def test_other_bad_times_are_refused():

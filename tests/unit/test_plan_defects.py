@@ -358,7 +358,8 @@ def test_a_command_that_brings_the_state_in_doubt_is_refused_as_a_defect(monkeyp
     put_all(plan, EVERY_MINUTE)
     breaks(monkeypatch, "put", lambda change: change[1] == "b-poison")
     assert goes_on(plan, lambda: plan.put("b-poison", EVERY_MINUTE)) == [1]
-    assert list(plan.answers.values())[-1][0] == "rejected"
+    code, message, *_ = list(plan.answers.values())[-1]
+    assert (code, "Traceback" in message, "defect" in message) == ("rejected", False, True)
     assert [one[2] for one in plan.refused] == ["defect"]
     assert "ZeroDivisionError" in plan.refused[0][3]
     assert plan.put("other", EVERY_MINUTE)[0] == "ok"

@@ -13,7 +13,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
-from scylla_spark.core.plan.times.fire_times import Every
+from scylla_spark.core.plan.times.fire_times import Every, FireTimes
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
 from scylla_spark.table_place import TablePlaces
@@ -618,6 +618,82 @@ def test_a_calendar_that_opens_a_past_day_does_not_start_what_it_left_out() -> N
     plan.restart()
     plan.pass_s(24 * 3_600)
     assert plan.launched() == ["a/2026-03-02T02:00:00Z/1"]
+
+
+@pytest.mark.parametrize("overlap", ["allow_all", "buffer_all"])
+@pytest.mark.parametrize("ahead_us", [0, 10 * SECOND])
+def test_each_run_starts_by_its_own_span_also_where_jitter_is_longer_than_the_period(
+    overlap: str, ahead_us: int
+) -> None:
+    plan = PlannerHarness(ahead_us=ahead_us)
+    plan.put("a", {"kind": "every", "period": "1m", "jitter": "10m"}, overlap=overlap)
+    plan.pass_s(3_600)
+    starts = {one["uniquenessKey"].split("/")[1]: one["scheduledTime"] for one in plan.sent}
+    assert len(starts) >= 59
+    for planned, start in starts.items():
+        alone = FireTimes(Every(MINUTE), jitter_us=600 * SECOND)
+        assert start == iso(alone.starts_us("a", to_us(datetime.fromisoformat(planned)))), planned
+
+
+def test_a_run_that_waits_for_those_planned_before_it_still_starts_within_its_jitter() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "every", "period": "1m", "jitter": "10m"})
+    for _ in range(3_600):
+        plan.pass_s(1)
+        if plan.planner.state.runs:
+            plan.end()
+    for one in plan.sent:
+        planned_us = to_us(datetime.fromisoformat(one["uniquenessKey"].split("/")[1]))
+        assert planned_us <= to_us(datetime.fromisoformat(one["scheduledTime"])) < planned_us + 600 * SECOND
+
+
+JITTERED = {"kind": "at", "times": [iso(START + 60 * SECOND)], "jitter": "1h"}
+
+
+@pytest.mark.parametrize(
+    "words", [{"note": "n"}, {"owner": "o"}, {"tags": ["t"]}, {"lateAfter": "2h"}, {"expectEvery": "1d"}]
+)
+def test_a_change_of_words_keeps_what_waits_and_what_has_been_seen(words: dict[str, Any]) -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    delayed = {"constraints": [{"kind": "delay", "delay": "10m"}]}
+    both = {"kind": "all", "of": [ORDERS, {"kind": "event", "name": "stock"}]}
+    plan.put("jittered", JITTERED)
+    plan.put("delayed", ORDERS, **delayed)
+    plan.put("latched", both)
+    plan.put("minutely", EVERY_MINUTE)
+    plan.pass_s(62)
+    plan.event("orders")
+    assert len(plan.sent) == 1
+    for name, trigger, more in (
+        ("jittered", JITTERED, {}), ("delayed", ORDERS, delayed), ("latched", both, {}), ("minutely", EVERY_MINUTE, {}),
+    ):  # fmt: skip
+        assert plan.put(name, trigger, **more, **words)[0] == "ok"
+        assert plan.planner.state.entries[name].revision == 2
+    plan.restart()
+    plan.event("stock")
+    plan.pass_s(3_700)
+    assert not plan.cancelled or plan.cancelled[0]["uniquenessKey"].startswith("minutely/2026-03-01T00:02"), (
+        "the run is not taken back"
+    )
+    assert {one.split("/")[0] for one in plan.launched()} == {"jittered", "delayed", "latched", "minutely"}
+    assert "obsolete" not in plan.verdicts()
+
+
+@pytest.mark.parametrize("how", ["put", "pause", "delete"])
+def test_a_change_that_drops_a_run_that_jitter_puts_off_says_so(how: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "every", "period": "1m", "jitter": "1h"})
+    plan.pass_s(121)
+    launched = len(plan.sent)
+    if how == "put":
+        plan.put("a", {"kind": "every", "period": "1d"})
+    else:
+        plan.ask(how, names=["a"])
+    dropped = plan.fires[-1]
+    assert (dropped["verdict"], dropped["planned_us"], dropped["until_us"]) == (
+        "obsolete", START + (launched + 1) * MINUTE, START + 2 * MINUTE,
+    )  # fmt: skip
+    assert "its schedule was" in dropped["why"]
 
 
 def test_a_time_that_jitter_puts_off_is_run_although_a_calendar_changes_meanwhile() -> None:

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scylla_spark.clock import iso
 from scylla_spark.core.plan.constraint import Concurrency, TimeRange
 from scylla_spark.core.plan.schedule_format import read_schedule, stored_schedule
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.template_names import names_of
+from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, OnAbsence, OnEvent, OnRuns, OnTable
 from scylla_spark.errors import ArgumentError
@@ -95,6 +97,33 @@ def test_several_crons_are_an_or():
     both = read_trigger({"kind": "cron", "expression": ["0 1 * * *", "0 2 * * 1"], "jitter": "5m"})
     assert [branch.times.rule.expression for branch in both.branches] == ["0 1 * * *", "0 2 * * 1"]
     assert both.branches[1].times.jitter_us == 300_000_000
+
+
+def test_a_count_counts_the_runs_of_several_crons_together():
+    counted = {"kind": "cron", "startAt": "2026-01-01T00:00:00Z", "count": 3}
+    both = read_trigger(counted | {"expression": ["0 9 * * *", "0 17 * * *"]})
+    times = list(planned_after(times_of(both), 0, {}))
+    assert [iso(at) for at in times] == ["2026-01-01T09:00:00Z", "2026-01-01T17:00:00Z", "2026-01-02T09:00:00Z"]
+    same = read_trigger(counted | {"expression": ["0 9 * * *", "0 9 * * 1-5"]})
+    assert len(list(planned_after(times_of(same), 0, {}))) == 3
+
+
+@pytest.mark.parametrize("tz", ["UTC", "Pacific/Kiritimati", "America/New_York"])
+@pytest.mark.parametrize("start", ["9999-12-31T23:59:59-12:00", "2262-01-01T00:00:00Z", "0001-01-01T00:00:00+12:00"])
+@pytest.mark.parametrize(
+    "rule", [{"kind": "cron", "expression": "0 9 * * *"}, {"kind": "rrule", "rule": "FREQ=DAILY", "start": "2026-01-01T00:00"}]
+)  # fmt: skip
+def test_a_start_that_no_table_can_hold_is_refused_before_it_is_reckoned_with(rule, start, tz):
+    with pytest.raises(ArgumentError, match="is before 1970 or after 2261"):
+        read_trigger(rule | {"tz": tz, "startAt": start, "count": 3})
+
+
+def test_an_end_beyond_all_times_is_no_end_and_a_blackout_until_then_has_none():
+    far = "9999-12-31T23:59:59-12:00"
+    daily = {"kind": "cron", "expression": "0 9 * * *", "tz": "Pacific/Kiritimati"}
+    assert read_trigger(daily | {"endAt": far}).times == read_trigger(daily).times
+    shut = read_trigger(daily | {"blackout": [["2026-01-02T00:00:00Z", far]]}).times
+    assert len(list(planned_after([shut], 1_767_225_600_000_000, {}))) == 1
 
 
 def test_every_kind_of_time_and_its_bounds_are_read():

@@ -102,6 +102,15 @@ def test_a_time_that_a_clock_skips_is_listed_as_left_out_where_the_schedule_says
     ]
 
 
+def test_times_that_a_clock_skips_of_an_expression_that_goes_on_within_the_hour_are_listed_as_left_out():
+    found = following(series(Trigger.cron("*/30 2 * * *", BERLIN)), {}, instant("2027-03-28T00:00:00Z"), 1)
+    assert told(found) == [
+        ("2027-03-28T01:00:00Z", "2027-03-28 02:00", False, "left out: the clock skips it"),
+        ("2027-03-28T01:00:00Z", "2027-03-28 02:30", False, "left out: the clock skips it"),
+        ("2027-03-29T00:00:00Z", "2027-03-29 02:00", True, ""),
+    ]
+
+
 @pytest.mark.parametrize(("fold", "times"), [("first", ["first"]), ("both", ["first", "second"])])
 def test_a_time_that_comes_twice_is_marked(fold, times):
     found = following(series(Trigger.cron("30 2 * * *", BERLIN, fold=fold)), {}, instant("2027-10-30T12:00:00Z"), 3)
@@ -198,10 +207,16 @@ def texts(trigger, handlers=None, **fields):
         (Trigger.cron("0 */5 * * *"), "the last distance is 4 hours"),
         (Trigger.cron("0 3 */2 * *"), "begin anew on the 1st"),
         (Trigger.cron("0 0 13 * 5"), "fires on days for which either is true"),
+        (Trigger.cron("0 16 */2 * SAT"), "fires on days for which both are true"),
+        (Trigger.cron("*/20 2 * * *", BERLIN), "clocks in Europe/Berlin are set, next on 2027-03-28: left out"),
+        (Trigger.cron("0 */2 * * *", BERLIN), "next on 2027-10-31: it comes twice, and runs twice"),
+        (Trigger.cron("0 30 2 * * *", BERLIN), "next on 2027-03-28: the clock skips it: it runs at the end of the gap"),
         (Trigger.cron("0 0 31 * *"), "5 of its months have no day 31"),
         (Trigger.cron("0 0 30 * *"), "1 of its months have no day 30"),
         (Trigger.cron("0 0 29 2 *"), "leap years"),
         (Trigger.cron("* * * * * *"), "it fires every second"),
+        (Trigger.every("1d", tz=BERLIN), "every 1d counts days of 24 hours"),
+        (Trigger.every("1m", jitter="10m"), "never longer than 10m after its planned time"),
         (Trigger.every("1s"), "it fires every second"),
         (Trigger.cron("30 2 * * *", BERLIN), "02:30 lies in the hour in which clocks in Europe/Berlin are set, next on 2027-03-28"),
         (Trigger.at(datetime(2020, 1, 1, tzinfo=UTC)), "never fires"),
@@ -214,8 +229,9 @@ def test_a_suspicious_time_is_told_of(trigger, part):
 
 
 @pytest.mark.parametrize("trigger", [
+    Trigger.cron("0 30 0-23 * * *", BERLIN),
     Trigger.cron("*/15 * * * *", BERLIN), Trigger.cron("0 12 * * MON-FRI", BERLIN), Trigger.cron("0 0 L * *"), Trigger.cron("0 0 31 1 *"),
-    Trigger.every("1h"), Trigger.cron("30 2 * * *"), Trigger.event("x"),
+    Trigger.every("1h", jitter="1h"), Trigger.cron("30 2 * * *"), Trigger.event("x"),
 ])  # fmt: skip
 def test_nothing_is_said_of_what_is_plain(trigger):
     assert texts(trigger) == []

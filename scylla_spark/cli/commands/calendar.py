@@ -105,7 +105,7 @@ def _holidays(country: str, subdivision: str | None, language: str | None, years
     country, subdivision = country.upper(), subdivision and subdivision.upper()
     try:
         known = holidays.country_holidays(country, subdivision)
-    except (NotImplementedError, KeyError) as error:
+    except Exception as error:  # whatever the library raises, it knows no such country
         raise ArgumentError(
             f"No holidays are known: {error}.", hint="Pass an ISO code, such as --country de."
         ) from None
@@ -118,4 +118,10 @@ def _holidays(country: str, subdivision: str | None, language: str | None, years
         )
     # The language is told: else the locale of whoever fills a calendar decides what everybody reads.
     language = language or known.default_language
-    return dict(holidays.country_holidays(country, subdivision, years=years, language=language))
+    try:
+        return dict(holidays.country_holidays(country, subdivision, years=years, language=language))
+    except Exception as error:
+        raise ArgumentError(
+            f"The holidays of {country} cannot be reckoned: {error}.",
+            hint="Give fewer years, or list the days in a file.",
+        ) from None

@@ -8,11 +8,11 @@ import json
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from scylla_spark.clock import read_instant
 from scylla_spark.errors import ArgumentError, SchedulerError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _keywords(row: object, handler: str | None) -> dict[str, Any]:
     if isinstance(values.get("payload"), str):
         values["payload"] = json.loads(values["payload"])
     if isinstance(values.get("at"), str):
-        values["at"] = datetime.fromisoformat(values["at"])
+        values["at"] = read_instant(values["at"])
     if isinstance(values.get("tags"), str):
         values["tags"] = [tag.strip() for tag in values["tags"].split(",")]
     if isinstance(values.get("priority"), str):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.times import clock_changes
+from scylla_spark.client.schedules.trigger_words import span
 from scylla_spark.core.plan import schedule as plan
 from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.schedule_policies import can_be_ahead, runs_each
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import Cron
-from scylla_spark.core.plan.times.fire_times import Dates, Every
+from scylla_spark.core.plan.times.fire_times import Dates, Every, FireTimes
+from scylla_spark.core.plan.times.planned_times import planned_after
 from scylla_spark.core.plan.times.zone import DAY_US, SECOND_US
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
 from scylla_spark.errors import ArgumentError
@@ -22,6 +26,7 @@ from scylla_spark.table_place import is_place, table_place
 ERROR: Final = "error"
 WARNING: Final = "warning"
 _LOOKED_AT_US: Final = 2 * 366 * DAY_US  # clocks that are set later may be set otherwise by then
+_TIMES_LOOKED_AT: Final = 50
 _STEP: Final = re.compile(r"^(?:\*|\d+-\d+)/(\d+)$")
 _WHOLE: Final = {"second": 60, "minute": 60, "hour": 24}
 _UNITS: Final = {"second": "minute", "minute": "hour", "hour": "day"}
@@ -107,10 +112,25 @@ def _of_times(read: plan.Schedule, now: int) -> Iterator[str]:
             yield f"{past} of its times lie in the past: they are not run, and no row of `fires` tells of them"
         if read.work.expires_ms is not None and times.jitter_us >= read.work.expires_ms * 1000:
             yield "jitter may let it start after it expires: such times are skipped"
+        if times.jitter_us and not (can_be_ahead(read) and runs_each(read)) and _has_times_within_jitter(times, now):
+            yield (
+                f"jitter is longer than the distance of its times: a run may wait for those that are planned before it, but never longer "
+                f'than {span(times.jitter_us)} after its planned time; overlap = "allow_all" without constraints keeps them apart'
+            )
         if _is_every_second(times.rule, now):
             yield "it fires every second"
+        if isinstance(times.rule, Every) and times.rule.period_us % DAY_US == 0 and times.tz != "UTC":
+            yield (
+                f"every {span(times.rule.period_us)} counts days of 24 hours: its local time in {times.tz} moves when clocks are set; "
+                "cron keeps it"
+            )
         if isinstance(times.rule, Cron):
             yield from _of_cron(times.rule, now)
+
+
+def _has_times_within_jitter(times: FireTimes, now: int) -> bool:
+    some = list(islice(planned_after([times], now, {}), _TIMES_LOOKED_AT))
+    return any(later - earlier < times.jitter_us for earlier, later in pairwise(some))
 
 
 def _is_every_second(rule: Any, now: int) -> bool:
@@ -144,8 +164,9 @@ def _of_steps(fields: dict[str, str]) -> Iterator[str]:
 
 def _of_days(fields: dict[str, str]) -> Iterator[str]:
     day, weekday = fields["day"], fields["weekday"]
-    if not day.startswith("*") and not weekday.startswith("*"):
-        yield f"day-of-month {day} and day-of-week {weekday} are both set: it fires on days for which either is true"
+    if "*" not in (day, weekday):
+        whole = "both are true, since one begins with *" if "*" in (day[0], weekday[0]) else "either is true"
+        yield f"day-of-month {day} and day-of-week {weekday} are both set: it fires on days for which {whole}"
     elif day.isdigit() and int(day) > 28:
         without = [month for month in _months(fields["month"]) if monthrange(2028, month)[1] < int(day)]
         rarely = fields["month"] == "2" or (int(day) == 29 and 2 in _months(fields["month"]))

@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.breaks import MOST_DAYS_MOVED, Days
-from scylla_spark.core.plan.times.cron import Cron, is_fixed
+from scylla_spark.core.plan.times.cron import Cron, Gap, goes_on_each_hour, is_fixed
 from scylla_spark.core.plan.times.fire_times import Calendars, Every, FireTimes, spend
 from scylla_spark.core.plan.times.planned_times import planned_before, planned_with_series
 from scylla_spark.core.plan.times.zone import Step
 
 MOST_LEFT_OUT: Final = 20  # between two times; more are told of in one line
+_HOUR_US: Final = 3_600 * zone.SECOND_US
 _OLDEST_US: Final = 50 * 366 * zone.DAY_US
 _MOST_MOVED_US: Final = (MOST_DAYS_MOVED + 1) * zone.DAY_US
 
@@ -74,17 +75,18 @@ def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, cou
 def clock_changes(cron: Cron, after_us: int, until_us: int) -> Iterator[tuple[Step, datetime, str]]:
     """Local times of an expression that a clock skips or repeats: the step, the time, and what becomes of it.
 
-    Expressions that go on at short intervals have none: nothing is made up for, nothing is left out.
+    An expression that names times in each hour goes on at its distance when a clock is set by whole hours, so that has no such times.
 
     Args:
         cron: the expression and its zone.
         after_us: clocks that are set later than this …
         until_us: … and not later than this; microseconds since the epoch.
     """
-    if not is_fixed(cron.expression):
-        return
+    each_hour = goes_on_each_hour(cron.expression)
     while (step := zone.step_between(cron.tz, after_us, until_us)) is not None:
         after_us = step.at_us
+        if each_hour and (step.after_us - step.before_us) % _HOUR_US == 0:
+            continue
         before, after = zone.local(step.at_us, step.before_us), zone.local(step.at_us, step.after_us)
         for local in _naive(cron, min(before, after), max(before, after)):
             yield step, local, _effect(cron, skipped=after > before)
@@ -112,7 +114,7 @@ class _LeftOut:
         self._after_us = after_us
         self._skipping: dict[str, list[FireTimes]] = {}  # by time zone
         for one in series:
-            if isinstance(one.rule, Cron) and one.rule.gap == "skip":
+            if isinstance(one.rule, Cron) and _gap(one.rule) == "skip":
                 self._skipping.setdefault(one.rule.tz, []).append(one)
         self._bounded = [one for one in series if one.calendar or one.blackouts]
         self._plain = [replace(one, calendar="", blackouts=()) for one in self._bounded]
@@ -180,7 +182,7 @@ def _clock_note(times: FireTimes, at_us: int) -> str:
     if after > before:
         cron = times.rule
         skipped = list(_naive(cron, before, after)) if isinstance(cron, Cron) and at_us == step.at_us else []
-        moved = isinstance(cron, Cron) and cron.gap == "next" and is_fixed(cron.expression) and skipped
+        moved = isinstance(cron, Cron) and _gap(cron) == "next" and skipped
         return (
             f"{skipped[0]:%H:%M} does not exist: the clock goes from {before:%H:%M} to {after:%H:%M}" if moved else ""
         )
@@ -194,10 +196,16 @@ def _effect(cron: Cron, *, skipped: bool) -> str:
     if skipped:
         return (
             "left out: the clock skips it"
-            if cron.gap == "skip"
+            if _gap(cron) == "skip"
             else "the clock skips it: it runs at the end of the gap"
         )
-    return "it comes twice, and runs twice" if cron.fold == "both" else "it comes twice, and runs the first time"
+    once = cron.fold == "first" and is_fixed(cron.expression)
+    return "it comes twice, and runs the first time" if once else "it comes twice, and runs twice"
+
+
+def _gap(cron: Cron) -> Gap:
+    """What becomes of a local time that a clock skips: an expression that goes on at short intervals makes up for none."""
+    return cron.gap if is_fixed(cron.expression) else "skip"
 
 
 def _naive(cron: Cron, begin: datetime, end: datetime) -> Iterator[datetime]:

@@ -7,6 +7,7 @@ import json
 from scylla_spark.clock import iso
 from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.command import Rejection, Rules, validate
+from scylla_spark.core.records.rejection_reason import for_the_sender
 from scylla_spark.io.kafka.command_sender import Record
 
 
@@ -32,4 +33,6 @@ def repaired(value: bytes | None, rules: Rules, now: int, *, reschedule: bool) -
     except (ValueError, KeyError, TypeError, RecursionError):
         return "It is not a JSON object with an orderingId."
     verdict = validate(partition, 0, now, key, text, rules)
-    return verdict.detail if isinstance(verdict, Rejection) else Record(partition, key, text)
+    if isinstance(verdict, Rejection):
+        return for_the_sender(verdict.reason, verdict.detail)
+    return Record(partition, key, text)

@@ -4,20 +4,22 @@ The grammar is closed: names, fields and three filters, no code. Definitions com
 read what a fire knows and nothing else; a name that no fire of the schedule has is refused when the schedule is put.
 
     place  = "{{" name { "." field } { "|" filter } "}}"
-    filter = "date" "(" format [ "," zone ] ")" | "add" "(" duration ")" | "default" "(" text ")"
+    filter = "date" "(" format [ "," zone ] ")" | "add" "(" shift [ "," zone ] ")" | "default" "(" text ")"
+
+A shift by days, weeks, months or years (`d w mo y`) is one in a calendar: that of the zone of `add`, or of the `date` after it, or UTC.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.shift import shift
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
-from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 
 MAX_PLACES: Final = 1_000
@@ -153,7 +155,22 @@ def _place(source: str, names: Collection[str]) -> Place:
             raise _bad(source, 'After the name come filters, as in | date("%Y-%m-%d").')
         filters.append(_checked(piece[1], _arguments(piece[2], source), source))
         at = piece.end()
-    return Place(path, tuple(filters), source.strip())
+    return Place(path, tuple(_with_zones(filters)), source.strip())
+
+
+def _with_zones(filters: Sequence[Filter]) -> Iterator[Filter]:
+    """The filters, each of times with a zone: a shift that names none is one in the zone in which the result is written."""
+    for number, one in enumerate(filters):
+        if one.name == "default" or len(one.arguments) > 1:
+            yield one
+        else:
+            written = next(
+                (later for later in filters[number:] if later.name == "date" and len(later.arguments) > 1), None
+            )
+            yield Filter(
+                one.name,
+                (one.arguments[0], written.arguments[1] if written is not None and one.name == "add" else "UTC"),
+            )
 
 
 def _arguments(texts: str, source: str) -> list[str]:
@@ -164,7 +181,7 @@ def _arguments(texts: str, source: str) -> list[str]:
 
 
 def _checked(name: str, arguments: list[str], source: str) -> Filter:
-    most = {"date": 2, "add": 1, "default": 1}.get(name)
+    most = {"date": 2, "add": 2, "default": 1}.get(name)
     if most is None or len(arguments) > most:
         raise _bad(
             source, 'Filters are date("%Y-%m-%d") or date("%H:%M", "Europe/Berlin"), add("-1d"), default("text").'
@@ -173,13 +190,14 @@ def _checked(name: str, arguments: list[str], source: str) -> Filter:
         unknown = [letter for letter in _DIRECTIVE.findall(arguments[0]) if letter not in _DIRECTIVES]
         if unknown or (arguments[0].endswith("%") and not arguments[0].endswith("%%")):
             raise _bad(source, f"There is no %{unknown[0] if unknown else ''} in a date; write %% for a percent sign.")
-        zone.zone(arguments[1] if len(arguments) > 1 else "UTC")
         try:
             _EPOCH.strftime(arguments[0])
         except ValueError as error:
             raise _bad(source, "The format holds characters that no text can.") from error
     elif name == "add":
-        _shift(arguments[0])
+        shift(arguments[0])
+    if len(arguments) > 1:
+        zone.zone(arguments[1])
     return Filter(name, tuple(arguments))
 
 
@@ -253,18 +271,15 @@ def _applied(one: Filter, value: Any, place: Place) -> Any:
         raise ArgumentError(
             f"{{{{ {place.source[:100]} }}}} is no time.", hint=f"The filter {one.name} takes times only."
         )
-    if one.name == "add":
-        return Instant(value + _shift(one.arguments[0]))
-    tz = zone.zone(one.arguments[1] if len(one.arguments) > 1 else "UTC")
+    what, tz = one.arguments
     try:
-        return _datetime(value).astimezone(tz).strftime(one.arguments[0])
-    except OverflowError as error:
-        raise ArgumentError("A time of this fire lies outside of what calendars know.") from error
-
-
-def _shift(text: str) -> int:
-    sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
-    return sign * duration_ms(plain) * 1000
+        if one.name == "add":
+            return Instant(shift(what).applied(value, tz))
+        return _datetime(value).astimezone(zone.zone(tz)).strftime(what)
+    except (OverflowError, ValueError) as error:
+        raise ArgumentError(
+            "A time of this fire lies outside of what calendars know.", hint="Look at add(…)."
+        ) from error
 
 
 def _text(value: Any) -> str:

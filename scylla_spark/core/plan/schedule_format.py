@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Required
 
@@ -56,6 +57,7 @@ class _Schedule(TypedDict, total=False):
     tags: Annotated[list[Text], Field(max_length=100)]
 
 
+_WORDS: Final = frozenset({"note", "owner", "tags", "lateAfter", "endWithin", "expectEvery", "pauseAfterFailures"})
 _SCHEDULE: Final = TypeAdapter(_Schedule)
 _LEAST_TIMEOUT_US: Final = 1_000
 _BASE_US, _CAP_US = 20_000_000, 120_000_000
@@ -111,6 +113,12 @@ def stored_schedule(value: Any) -> Schedule:
         found["name"], work, trigger, held, policies, found.get("paused", False), found.get("note", ""),
         found.get("owner", ""), tuple(found.get("tags", [])), value,
     )  # fmt: skip
+
+
+def is_same_work(one: str, other: str) -> bool:
+    """Whether two stored definitions run the same at the same times: they differ in words, and in what is promised, at most."""
+    first, second = ({k: v for k, v in json.loads(text).items() if k not in _WORDS} for text in (one, other))
+    return first == second
 
 
 def _overlap_of(trigger: Trigger) -> Overlap:

@@ -21,7 +21,7 @@ def validated(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
     """The value, if it has the shape that it should have.
 
     Args:
-        adapter: of the shape.
+        adapter: of the shape, which is configured as STRICT.
         value: as `json.loads` gives it.
         what: to call it by in messages.
 
@@ -29,7 +29,7 @@ def validated(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
         ArgumentError: it has another shape, or is no JSON value.
     """
     try:
-        return adapter.validate_json(json.dumps(value), strict=True)
+        return adapter.validate_json(json.dumps(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Required
 
-from pydantic import AwareDatetime, Field, TypeAdapter, with_config
+from pydantic import Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
+from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.strict_json import STRICT, Micros, Text, validated
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
@@ -32,6 +33,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     checked,
     leaves,
 )
+from scylla_spark.core.records.instant_field import Instant
 from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
 
@@ -47,17 +49,17 @@ class _Times(TypedDict, total=False):
     fold: Literal["first", "both"]
     period: Micros
     phase: Micros
-    times: Annotated[list[AwareDatetime], Field(max_length=10_000)]
+    times: Annotated[list[Instant], Field(max_length=10_000)]
     rule: str
     start: str
     tz: Text
-    startAt: AwareDatetime
-    endAt: AwareDatetime
+    startAt: Instant
+    endAt: Instant
     count: Annotated[int, Field(ge=1, le=1_000_000)]
     jitter: Micros
     calendar: Text
     onHoliday: Literal["skip", "next", "previous"]
-    blackout: Annotated[list[tuple[AwareDatetime, AwareDatetime]], Field(max_length=1_000)]
+    blackout: Annotated[list[tuple[Instant, Instant]], Field(max_length=1_000)]
 
 
 @with_config(STRICT)
@@ -246,46 +248,60 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
 def _times(found: Mapping[str, Any]) -> Trigger:
     tz = found.get("tz", "UTC")
     zone.zone(tz)
-    expressions = found.get("expression")
-    if found["kind"] == "cron" and isinstance(expressions, list):
-        if not expressions:
-            raise ArgumentError("A cron trigger names at least one expression.")
-        return AnyOf(tuple(_times({**found, "expression": one}) for one in expressions))
     wanted, make = _RULES[found["kind"]]
     missing = [name for name in wanted if name not in found]
     foreign = sorted((found.keys() & _OF_RULES) - set(wanted) - _OPTIONAL.get(found["kind"], set()))
     if missing or foreign:
         wrong = f"lacks {missing[0]}" if missing else f"has no {foreign[0]}"
         raise ArgumentError(f"A trigger {found['kind']!r} {wrong}.", hint=f"It has {', '.join(wanted)}.")
-    bounds = {name: to_us(found[key]) for name, key in (("start_us", "startAt"), ("end_us", "endAt")) if key in found}
-    breaks = tuple((to_us(begin), to_us(end)) for begin, end in found.get("blackout", []))
+    bounds = _bounds(found)
+    breaks = tuple((to_us(begin), min(to_us(end), LATEST_US)) for begin, end in found.get("blackout", []))
     if any(begin >= end for begin, end in breaks):
         raise ArgumentError("A blackout ends before it begins.", hint="Write [begin, end].")
     if found["kind"] == "every" and "phase" not in found and "start_us" in bounds:
         found = {**found, "phase": bounds["start_us"]}
-    rule = make(found, tz)
+    expressions = found.get("expression") if found["kind"] == "cron" else None
+    several = [{**found, "expression": one} for one in expressions] if isinstance(expressions, list) else None
+    if several == []:
+        raise ArgumentError("A cron trigger names at least one expression.")
+    rules = [make(one, tz) for one in several or (found,)]
     if "count" in found:
-        bounds["last_us"] = _last_of(rule, found, bounds)
-    return AtTimes(
-        FireTimes(
-            rule,
-            jitter_us=found.get("jitter", 0),
-            calendar=found.get("calendar", ""),
-            on_holiday=found.get("onHoliday", "skip"),
-            tz=tz,
-            blackouts=merged_blackouts(breaks),
-            **bounds,
+        bounds["last_us"] = _last_of(rules, found, bounds)
+    read = tuple(
+        AtTimes(
+            FireTimes(
+                rule,
+                jitter_us=found.get("jitter", 0),
+                calendar=found.get("calendar", ""),
+                on_holiday=found.get("onHoliday", "skip"),
+                tz=tz,
+                blackouts=merged_blackouts(breaks),
+                **bounds,
+            )
         )
+        for rule in rules
     )
+    return AnyOf(read) if several else read[0]
 
 
-def _last_of(rule: Rule, found: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
-    """The last of so many times from the start on."""
+def _bounds(found: Mapping[str, Any]) -> dict[str, int]:
+    """The first and the last instant of a definition, where it names them; an end after the last storable instant is no bound."""
+    bounds: dict[str, int] = {}
+    if "startAt" in found:
+        bounds["start_us"] = instant_us(found["startAt"])
+    if "endAt" in found:
+        bounds["end_us"] = min(to_us(found["endAt"]), LATEST_US - 1)
+    return bounds
+
+
+def _last_of(rules: Sequence[Rule], found: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
+    """The last of so many times from the start on; a time that several rules name counts once."""
     if "start_us" not in bounds:
         raise ArgumentError(
             "A trigger with a count has a start.", hint="Give startAt (start_at in Python), from which is counted."
         )
     count: int = found["count"]
+    rule = rules[0]
     if isinstance(rule, Every):
         first = rule.next_after(bounds["start_us"] - 1) or 0
         return min(first + (count - 1) * rule.period_us, LATEST_US - 1)
@@ -293,13 +309,13 @@ def _last_of(rule: Rule, found: Mapping[str, Any], bounds: Mapping[str, int]) ->
         raise ArgumentError(
             f"At most {_MOST_COUNTED} times of a {found['kind']} are counted.", hint="Give endAt instead."
         )
-    at_us: int | None = bounds["start_us"] - 1
+    at_us: int = bounds["start_us"] - 1
     for _ in range(count):
-        after = rule.next_after(at_us) if at_us is not None else None
-        if after is None or after >= LATEST_US:
+        later = [after for one in rules if (after := one.next_after(at_us)) is not None and after < LATEST_US]
+        if not later:
             break
-        at_us = after
-    return at_us or 0
+        at_us = min(later)
+    return at_us
 
 
 _MOST_COUNTED: Final = 1_000

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, Required
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.records import fast_json, rejection_reason
+from scylla_spark.core.records.instant_field import Instant
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
@@ -61,7 +62,7 @@ class _CommandFields(TypedDict, total=False):
     """The fields as they are called on the wire: a field of another name stays beside them and can never be taken for one of them."""
 
     orderingId: Required[Identifier]
-    scheduledTime: Required[AwareDatetime]
+    scheduledTime: Required[Instant]
     uniquenessKey: Required[Identifier]
     taskData: dict[str, Any] | None
     version: Annotated[int, Field(ge=1, le=VERSION)]
@@ -75,7 +76,7 @@ class _CommandFields(TypedDict, total=False):
     tags: Tags | None
     traceparent: Traceparent | None
     retry: _RetryFields | None
-    enqueuedAt: AwareDatetime | None
+    enqueuedAt: Instant | None
     requestId: Identifier | None
     grace: Millis | None
 

@@ -37,6 +37,13 @@ def of_form(error: ValidationError) -> Reason:
     return said(code, f"{place}: {first['msg'].removesuffix('.')}.".removeprefix(": "))
 
 
+def for_the_sender(code: str, detail: str) -> str:
+    """The sentence for whoever sent a record: without the stack of a defect, which names files of this machine."""
+    return (
+        "A defect of scylla-spark met this request. Its stack is in the table `rejected`." if code == DEFECT else detail
+    )
+
+
 def of_defect(error: Exception) -> Reason:
     """A defect of ours: the end of the stack, for a bug report."""
     stack = "".join(traceback.format_exception(error))

@@ -32,9 +32,9 @@ def main(within_s: float) -> int:
     import apprise
 
     sender = apprise.Apprise()
-    if not sender.add(message["url"]):
-        return REFUSED
     try:
+        if not sender.add(message["url"]):
+            return REFUSED
         done = sender.notify(title=message["title"], body=message["body"])
     except Exception:  # a plug-in of Apprise may raise anything
         return RAISED

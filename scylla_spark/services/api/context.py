@@ -20,7 +20,7 @@ from scylla_spark.client.handlers import catalogue
 from scylla_spark.client.queues.handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.tasks.unique_keys import UniqueKeys
-from scylla_spark.clock import iso, to_us
+from scylla_spark.clock import iso, read_instant, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.state.audit_entry import AuditEntry
@@ -227,12 +227,7 @@ def _instant(value: object) -> datetime:
     """
     if not isinstance(value, str):
         raise ValueError("an instant is a text such as 2026-01-31T09:00:00Z")
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError("it is not an instant such as 2026-01-31T09:00:00Z") from None
-    if moment.tzinfo is None or "T" not in value.upper():
-        raise ValueError("an instant needs a zone, such as 2026-01-31T09:00:00Z")
+    moment = read_instant(value)
     try:
         instant_us(moment)
     except (ArgumentError, OverflowError):

@@ -13,10 +13,10 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.clock import iso, to_us
+from scylla_spark.clock import iso, read_instant, to_us
 
 PREFIX: Final = "payload."
 _AS_JSON: Final = "as_json."
@@ -250,8 +250,7 @@ def _fraction(text: str) -> float:
 def _moment(text: str) -> str:
     """An instant: as it was typed where it is RFC 3339; without a zone it is UTC."""
     try:
-        moment = datetime.fromisoformat(text)
-        us = to_us(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+        us = to_us(read_instant(text, UTC))
         return text if _RFC3339.fullmatch(text) else iso(us)
     except (ValueError, OverflowError):
         raise ValueError("It is no instant, such as 2026-01-31T09:00:00.") from None

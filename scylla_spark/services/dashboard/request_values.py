@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, Final
 
-from scylla_spark.clock import iso, to_us
+from scylla_spark.clock import iso, read_instant, to_us
 from scylla_spark.services.dashboard.own_api import ApiProblem
 
 _MOST_DIGITS: Final = 16
@@ -19,8 +19,7 @@ def instant_given(name: str, text: str) -> int:
         ApiProblem: it is none.
     """
     try:
-        moment = datetime.fromisoformat(text)
-        us = to_us(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+        us = to_us(read_instant(text, UTC))
         iso(us)
     except (ValueError, OverflowError):  # no text of an instant, or of one that no clock here can show
         raise unreadable(name, text, "Write it like 2026-01-31T09:00:00Z.") from None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from scylla_spark.clock import iso, now_us, to_us
+from scylla_spark.clock import iso, now_us, read_instant, to_us
 from scylla_spark.core.attempt_note import said_last
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
@@ -235,7 +234,7 @@ def _key(query: Mapping[str, str]) -> TaskKey:
         ArgumentError: its time is no instant that a task could have.
     """
     try:
-        moment = datetime.fromisoformat(query["scheduled_time"])
+        moment = read_instant(query["scheduled_time"])
         key = TaskKey(to_us(moment), query["ordering_id"], query["uniqueness_key"])
         str(key)
     except (ValueError, OverflowError):

@@ -17,8 +17,8 @@ from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.commands.removal import check_losses
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_format import read_schedule, stored_schedule
-from scylla_spark.core.plan.state.plan_log import SUCCEEDED, Change
+from scylla_spark.core.plan.schedule_format import is_same_work, read_schedule, stored_schedule
+from scylla_spark.core.plan.state.plan_log import GOES_ON, SUCCEEDED, Change
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -128,25 +128,30 @@ class Definitions:
         old = self._state.entries.get(schedule.name)
         if old is not None and old.text == text:
             return "unchanged", []
-        taken_back: list[TaskKey] = []
-        if old is not None:
-            self._launching.drop_jobs(old, now, "its schedule was changed")
-            taken_back = self._launching.cancel_ahead(old, now)
-            if old.handler != schedule.work.handler:
-                self._launching.outlive(old)
         pause = old if old is not None and old.paused and "paused" not in (schedule.definition or {}) else None
         paused = schedule.paused or pause is not None
+        goes_on = old is not None and old.paused == paused and is_same_work(old.text, text)
+        taken_back: list[TaskKey] = []
+        if old is not None and not goes_on:
+            taken_back = self._let_go(old, now, "its schedule was changed")
+            if old.handler != schedule.work.handler:
+                self._launching.outlive(old)
         fields = {
             "text": text, "revision": (old.revision if old else 0) + 1, "keys": _keys(schedule), "handler": schedule.work.handler,
             "paused": paused, "note": pause.note if pause else schedule.note, "until_us": pause.until_us if pause else 0,
             "author": command.author, "changed_us": now, "cursor_us": now,
             "next_us": 0 if paused else self._timing.begin(schedule, now),
         }  # fmt: skip
+        if old is not None and goes_on:
+            fields |= {"cursor_us": old.cursor_us, "next_us": old.next_us}
+            fields |= {GOES_ON: True} if old.jobs or old.seen_us or old.held_us or old.silent_us else {}
         kept = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables) if old is not None else {}
         put = ("put", schedule.name, fields, *_leaves_kept(old, kept, _keys(schedule)))
         let_go = parts_let_go(old, schedule.trigger, kept) if old is not None else []
         self._journal.note_together(put, *let_go)
-        if not paused:
+        if goes_on:
+            self._expect(self._state.entries[schedule.name], now)
+        elif not paused:
             self._begin(self._state.entries[schedule.name], now)
         return ("changed" if old is not None else "added"), taken_back
 
@@ -156,8 +161,18 @@ class Definitions:
         schedule = entry.schedule
         if not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
             self._watching.arm(entry, now)
-        if schedule.policies.expect_every_us:
-            self._timers.add(Timer(now + schedule.policies.expect_every_us, entry.name, "silent"))
+        self._expect(entry, now)
+
+    def _expect(self, entry: Entry, now: int) -> None:
+        expect_every_us = entry.schedule.policies.expect_every_us
+        if expect_every_us and not entry.paused:
+            self._timers.add(Timer(now + expect_every_us, entry.name, "silent"))
+
+    def _let_go(self, entry: Entry, now: int, why: str) -> list[TaskKey]:
+        """Drops what a schedule waits for, each with a row, and takes back what is ahead; keys of that."""
+        self._timing.give_up(entry, now, why)
+        self._launching.drop_jobs(entry, now, why)
+        return self._launching.cancel_ahead(entry, now)
 
     def _pruned(self, command: PlanCommand, kept: set[str]) -> list[str]:
         """Names that a set does not have any more: those of its owner that are not given."""
@@ -209,8 +224,7 @@ class Definitions:
 
     def _drop(self, name: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
         entry = self._state.entries[name]
-        self._launching.drop_jobs(entry, now, "its schedule was removed")
-        taken_back = self._launching.cancel_ahead(entry, now)
+        taken_back = self._let_go(entry, now, "its schedule was removed")
         self._launching.outlive(entry)
         if entry.last_success_us:  # it still counts for its handler, also where a snapshot has not come to the schedule
             self._journal.note(SUCCEEDED, entry.success_of or entry.handler, entry.last_success_us)
@@ -268,8 +282,7 @@ class Definitions:
         Returns:
             Keys of what was ahead.
         """
-        self._launching.drop_jobs(entry, now, "its schedule was paused")
-        taken_back = self._launching.cancel_ahead(entry, now)
+        taken_back = self._let_go(entry, now, "its schedule was paused")
         fields = {"paused": True, "note": note, "author": author, "changed_us": now, "until_us": until_us, "next_us": 0}
         self._journal.note("set", entry.name, fields)
         if until_us:

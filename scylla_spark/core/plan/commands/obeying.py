@@ -138,7 +138,7 @@ class Obeying:
         detail = cut(found.detail, _MOST_WORDS_BYTES)
         self._journal.conclude("refuse", offset, append_us, found.reason, detail, text, len(value or b""))
         if found.id is not None:
-            self._answers.answer(found.id, "rejected", detail, hint)
+            self._answers.answer(found.id, "rejected", rejection_reason.for_the_sender(found.reason, detail), hint)
 
 
 def _code(error: SchedulerError) -> str:

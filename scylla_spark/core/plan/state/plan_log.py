@@ -17,13 +17,13 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 10
+VERSION: Final = 11
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
 which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
 to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
-10: when handlers succeeded last. A group is written
+10: when handlers succeeded last. 11: definitions that change words only. A group is written
 as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
@@ -60,6 +60,8 @@ BACKFILL_OF: Final = "backfill"
 """Field of the fire of a run of a backfill: the number of that."""
 HELD_US: Final = "held_us"
 """Field of a schedule that is told again: up to when its times wait for a place."""
+GOES_ON: Final = "goes_on"
+"""Field of a definition that takes the place of one that runs the same work at the same times: what waits and what has been seen stays."""
 _SINCE: Final = {
     ENTRY_PART: 3,
     ENTRY_JOB: 3,
@@ -71,7 +73,7 @@ _SINCE: Final = {
     BACKFILL: 9,
     BACKFILL_STANDS: 9,
 }
-_SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7, BACKFILL_OF: 9}
+_SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7, BACKFILL_OF: 9, GOES_ON: 11}
 _END_FIELDS: Final = 7
 _LEAVES_KEPT: Final = 4
 _ENDS_COUNTED: Final = 6

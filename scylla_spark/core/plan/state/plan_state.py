@@ -17,6 +17,7 @@ from scylla_spark.core.plan.state.plan_log import (
     CAUGHT_UP,
     ENTRY_JOB,
     ENTRY_PART,
+    GOES_ON,
     PROMISED,
     RUN_ENDED,
     RUNS_OF,
@@ -136,9 +137,10 @@ class PlanState:
 
 
 def _put(state: PlanState, change: Change) -> None:
-    fields: Mapping[str, Any] = change[2]
+    fields: dict[str, Any] = {**change[2], "keys": tuple(change[2]["keys"])}
+    goes_on = fields.pop(GOES_ON, False)
     old = state.entries.get(change[1])
-    entry = Entry(change[1], **{**fields, "keys": tuple(fields["keys"])})
+    entry = Entry(change[1], **fields)
     if old is None:
         entry.generation = state.graves.pop(entry.name, 0)
     else:  # what has run belongs to the name
@@ -146,6 +148,13 @@ def _put(state: PlanState, change: Change) -> None:
         entry.failures, entry.launches_us = old.failures, old.launches_us
         _note_success(state, entry, old.success_of or old.handler, old.last_success_us)
         entry.tables, entry.seen_us = _kept_tables(old, entry, change), {}
+        if goes_on:
+            entry.jobs, entry.seen_us, entry.held_us, entry.silent_us = (
+                old.jobs,
+                old.seen_us,
+                old.held_us,
+                old.silent_us,
+            )
     state.entries[change[1]] = entry
 
 

@@ -2,19 +2,20 @@
 
 The fields mean what they mean to Debian's cron (by the library cronsim). An expression with fixed hours names local times: one
 that a clock skips comes at the end of the gap (`gap="next"`) or not at all ("skip"), one that comes twice counts once
-(`fold="first"`) or twice ("both"). An expression that repeats within the hour or from hour to hour (`*` in minutes or hours, or
-seconds given) goes on as if no clock had been set: nothing is made up for, nothing is left out.
+(`fold="first"`) or twice ("both"). An expression that repeats within the hour or from hour to hour (`*`, `*/n`, `0/n` or a whole
+range in seconds, minutes or hours) names what the clock shows: times that a clock skips do not run, times that come twice run twice.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from copy import copy
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSim
 
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.zone import EPOCH, SECOND_US
@@ -113,10 +114,23 @@ def cron(expression: str, tz: str = "UTC", gap: Gap = "next", fold: Fold = "firs
     return Cron(text.upper(), tz, gap, fold)
 
 
+@lru_cache(maxsize=4_096)
 def is_fixed(expression: str) -> bool:
     """Whether it names local times of the day, rather than going on at short intervals."""
-    fields = expression.split()
-    return len(fields) == 5 and not fields[0].startswith("*") and not fields[1].startswith("*")
+    times = _parsed(expression)
+    clocks = zip(times.parts, (times.seconds, times.minutes, times.hours), (60, 60, 24), strict=False)
+    return not any(_repeats(field, values, size) for field, values, size in clocks)
+
+
+def goes_on_each_hour(expression: str) -> bool:
+    """Whether it names times in every hour of the day, so that a clock that is set by an hour neither adds a run nor takes one away."""
+    return len(_parsed(expression).hours) == 24
+
+
+def _repeats(field: str, values: Collection[int], size: int) -> bool:
+    """Whether a field goes on at a distance: as Debian's cron decides by its first character, whatever the spelling."""
+    going_on = field.startswith(("*", "0/", f"0-{size - 1}/"))
+    return len(values) == size or (going_on and len(values) > 1)
 
 
 def _check(text: str) -> None:
@@ -144,7 +158,7 @@ def _check(text: str) -> None:
 def _wrong(text: str) -> bool:
     try:
         CronSim(text, EPOCH)
-    except (CronSimError, ValueError, AssertionError):
+    except Exception:  # whatever the library raises, the text is no expression
         return True
     return False
 

@@ -20,18 +20,18 @@ from typing import Any, Final, NamedTuple
 from dateutil.rrule import DAILY, HOURLY, MINUTELY, MONTHLY, WEEKLY, YEARLY, rrulestr
 
 from scylla_spark.core.plan.times import zone
-from scylla_spark.errors import ArgumentError
+from scylla_spark.core.plan.times.rule_parts import check_rule, local_of, parts_of
+from scylla_spark.errors import ArgumentError, shown
 
 MOST_DAYS_WALKED: Final = 20_000  # in search of one time: 54 years, or that many hours or minutes
 _MOST_DAYS_COUNTED: Final = 100_000  # in search of the last time of a rule that counts
-_MOST_RRULE_CHARS: Final = 500
-_COUNT_DIGITS: Final = 4
-_INTERVAL_DIGITS: Final = 9
 _MOMENT: Final = timedelta(microseconds=1)
 _SLACK_US: Final = 7_200 * zone.SECOND_US  # more than the times of a step lie around its beginning
 _STRETCH_US: Final = 3_653 * zone.DAY_US  # at most looked through at once for settings of the clock
+_FIRST_YEAR: Final = 1601  # as some calendars write a start that says nothing
 _LATEST_US: Final = (datetime(zone.LAST_YEAR + 1, 1, 1) - zone.EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
 _NEVER: Final = datetime(9999, 12, 31)  # noqa: DTZ001  local times are naive here
+# The library does not publish what `noqa: SLF001` below reads of it.
 
 
 class Recurrence(NamedTuple):
@@ -52,8 +52,12 @@ class Recurrence(NamedTuple):
 
     def next_after(self, after_us: int) -> int | None:
         """The first instant later than another; None: there is none in MOST_DAYS_WALKED days that the rule looks at."""
-        if _parts(self.rule)["FREQ"] in _FIRST_WITHIN:
-            return _next_of_hours(self, after_us)
+        hourly = parts_of(self.rule)["FREQ"] in _FIRST_WITHIN
+        found = _next_of_hours(self, after_us) if hourly else self._next_of_days(after_us)
+        until_us = _until_us(self.rule)
+        return None if found is None or (until_us is not None and found > until_us) else found
+
+    def _next_of_days(self, after_us: int) -> int | None:
         series = _series(self.rule, self.start)
         for at in series.later_than(zone.watershed(self.tz, after_us)):
             found = zone.instant_of(self.tz, at)
@@ -75,15 +79,20 @@ def recurrence(rule: str, start: str, tz: str = "UTC") -> Recurrence:
     """
     zone.zone(tz)
     text = rule.strip().upper().removeprefix("RRULE:")
-    _check_parts(rule, text)
+    check_rule(text)
     try:
         begin = datetime.fromisoformat(start)
         if begin.tzinfo is not None:
             raise ValueError("the start is a local time: without an offset")
+        if not _FIRST_YEAR <= begin.year <= zone.LAST_YEAR:
+            raise ValueError(f"the start lies in the years {_FIRST_YEAR} to {zone.LAST_YEAR}")
         endless = _series(text, begin.isoformat())._replace(end=_NEVER)  # one that has ended by now is a rule
         found = next(endless.later_than(begin - _MOMENT), None)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ArgumentError(f"The rule {text!r} from {start!r} cannot be read: {error}.") from error
+    except Exception as error:  # whatever the library raises, the text is no rule
+        raise ArgumentError(
+            f"The rule {text!r} from {start!r} cannot be read: {shown(str(error))}.",
+            hint="Look at its start and its parts.",
+        ) from error
     if found is None:
         raise ArgumentError(f"The rule {text!r} names no time.", hint="Look at its BY… parts.")
     return Recurrence(text, begin.isoformat(), tz)
@@ -98,44 +107,16 @@ def default_start(rule: str) -> str:
     Raises:
         ArgumentError: it counts its times, so that it says nothing without a start.
     """
-    if "COUNT" in _parts(rule.strip().upper().removeprefix("RRULE:")):
+    if "COUNT" in parts_of(rule.strip().upper().removeprefix("RRULE:")):
         raise ArgumentError("A rule with COUNT needs a start, from which it counts.", hint="Give start.")
     return "1970-01-01T00:00:00"
 
 
-def _check_parts(rule: str, text: str) -> None:
-    parts = _parts(text)
-    if len(text) > _MOST_RRULE_CHARS or text.split() != [text] or parts.get("FREQ") not in _PARTS:
-        raise ArgumentError(
-            f"{rule[:100]!r} is no rule.", hint=f"Begin with FREQ= and one of {', '.join(_PARTS)}; one rule, one line."
-        )
-    unknown = sorted(parts.keys() - _PARTS[parts["FREQ"]])
-    if unknown:
-        raise ArgumentError(
-            f"A rule with FREQ={parts['FREQ']} cannot have {', '.join(unknown)}.",
-            hint=f"It can have {', '.join(sorted(_PARTS[parts['FREQ']]))}.",
-        )
-    if not _is_number(parts.get("COUNT", "1"), _COUNT_DIGITS):
-        raise ArgumentError(f"A rule counts to {10**_COUNT_DIGITS - 1} at most.", hint="Give UNTIL, or no end.")
-    if not _is_number(parts.get("INTERVAL", "1"), _INTERVAL_DIGITS):
-        raise ArgumentError(f"The INTERVAL of a rule is {parts['INTERVAL']!r}.", hint="It is a number from 1 on.")
-
-
-def _is_number(text: str, most_digits: int) -> bool:
-    return text.isdecimal() and len(text) <= most_digits and int(text) > 0
-
-
-def _parts(text: str) -> dict[str, str]:
-    return {name: value for name, _, value in (part.partition("=") for part in text.split(";") if part)}
-
-
-_OF_DAY: Final = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYHOUR", "BYMINUTE", "BYSECOND"}
-_OF_YEAR: Final = _OF_DAY | {"BYMONTH", "BYMONTHDAY", "BYYEARDAY", "BYWEEKNO", "BYSETPOS"}
-# Rules that step by less than a day and look at months may pass over millions of steps between two times.
-_PARTS: Final = {
-    "YEARLY": _OF_YEAR, "MONTHLY": _OF_YEAR, "WEEKLY": _OF_YEAR, "DAILY": _OF_YEAR,
-    "HOURLY": _OF_DAY, "MINUTELY": _OF_DAY,
-}  # fmt: skip
+@lru_cache(maxsize=4_096)
+def _until_us(rule: str) -> int | None:
+    """The last possible instant of a rule whose UNTIL is an instant in UTC; None: it has no such part."""
+    until = parts_of(rule).get("UNTIL", "")
+    return zone.instant(local_of(until), 0) if until.endswith("Z") else None
 
 
 # -- below: steps, and the times within them --------------------------------------------------------------------------------
@@ -192,15 +173,17 @@ class _Series(NamedTuple):
 
 @lru_cache(maxsize=4_096)
 def _series(rule: str, start: str) -> _Series:
-    parts = _parts(rule)
+    parts = parts_of(rule)
     begin = datetime.fromisoformat(start).replace(microsecond=0)
     within = () if "BYSETPOS" in parts else _UNITS[_FIRST_WITHIN.get(parts["FREQ"], 0) :]
-    left_out = {"COUNT", *(unit.part for unit in within)}
+    left_out = {"COUNT", "UNTIL", *(unit.part for unit in within)}
     text = ";".join(f"{name}={value}" for name, value in parts.items() if name not in left_out)
     steps: Any = rrulestr(text, dtstart=_cut(begin, within))
     clocks = (*_WHOLE[len(within) :], *(_numbers(parts, unit, begin) for unit in within))
-    until = steps._until or _NEVER  # noqa: SLF001  the library tells this and what is below nowhere else
-    steps._until = None  # noqa: SLF001
+    if parts["FREQ"] == "WEEKLY" and not within:  # positions count in the whole first week
+        day = begin.replace(hour=0, minute=0, second=0)
+        steps._dtstart = day - timedelta(days=(day.weekday() - steps._wkst) % 7)  # noqa: SLF001
+    until = _NEVER if parts.get("UNTIL", "Z").endswith("Z") else local_of(parts["UNTIL"])
     series = _Series(steps, within, clocks, begin, until)
     return series._replace(end=_end_of(series, int(parts["COUNT"]))) if "COUNT" in parts else series
 
@@ -287,14 +270,14 @@ def _end_of_offset(tz: str, at_us: int) -> int:
 
 
 def _period_us(rule: Recurrence) -> int:
-    parts = _parts(rule.rule)
+    parts = parts_of(rule.rule)
     return (3_600 if parts["FREQ"] == "HOURLY" else 60) * int(parts.get("INTERVAL", "1")) * zone.SECOND_US
 
 
 @lru_cache(maxsize=4_096)
 def _last_of_hours(rule: Recurrence) -> int | None:
     """The last instant of such a rule that counts; None: it does not count, or not so far."""
-    count = _parts(rule.rule).get("COUNT")
+    count = parts_of(rule.rule).get("COUNT")
     if count is None:
         return None
     return next(islice(_instants(rule, -_LATEST_US, _MOST_DAYS_COUNTED), int(count) - 1, None), None)
@@ -384,9 +367,7 @@ def _start_near(rule: Any, at: datetime) -> datetime:
         return start
     if frequency in _PERIODS:
         period = _PERIODS[frequency] * interval
-        # Of its first week the library sees what lies behind the start only, and would count positions in that.
-        whole = 1 if frequency == WEEKLY and rule._bysetpos else 0  # noqa: SLF001
-        return start + max((at - start) // period - whole, 0) * period
+        return start + (at - start) // period * period
     if frequency == YEARLY:
         years = (at.year - start.year) // interval * interval
         return datetime(start.year + years, 1, 1) if years else start  # noqa: DTZ001  local times are naive here

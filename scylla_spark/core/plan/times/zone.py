@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from scylla_spark.errors import ArgumentError
 
 SECOND_US: Final = 1_000_000
+DAY: Final = timedelta(days=1)
 DAY_US: Final = 86_400 * SECOND_US
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  local times are naive here
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,7 +40,7 @@ def zone(name: str) -> ZoneInfo:
     """
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    except Exception as error:  # whatever the library raises, it has no such zone
         raise ArgumentError(
             f"There is no time zone {name!r}.", hint='Use an IANA name such as "Europe/Berlin" or "UTC".'
         ) from error

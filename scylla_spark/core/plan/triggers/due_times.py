@@ -17,6 +17,7 @@ from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import planned_before, times_of
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, Trigger, leaves
+from scylla_spark.core.plan.verdicts import OBSOLETE
 
 MISSED: Final = "missed"
 MOST_AT_ONCE: Final = 100
@@ -84,6 +85,23 @@ class Timing:
         self._journal.note("set", entry.name, {"cursor_us": cursor_us, "next_us": next_us})
         if next_us:
             self._timers.add(Timer(next_us, entry.name, "time"))
+
+    def give_up(self, entry: Entry, now: int, why: str) -> None:
+        """Notes in one row the times that have come and are not decided, since jitter puts them off or there was no place for them."""
+        schedule = entry.schedule
+        if entry.paused or not _has_jobs_of_their_own(schedule):
+            return
+        first = self._next(schedule, entry.cursor_us)
+        if first is None or first.at_us > now:
+            return
+        calendars: Calendars = self._journal.state.calendars
+        last_us = next(
+            planned_before(times_of(schedule.trigger), now + 1, calendars, after_us=entry.cursor_us), first.at_us
+        )
+        self._journal.fire(
+            entry, planned_us=first.at_us, until_us=last_us, at_us=now, verdict=OBSOLETE, why=why, timed=True, ends_job=False,
+            next_us=0,
+        )  # fmt: skip
 
     def _passed(self, entry: Entry, now: int) -> int:
         """The instant that all planned times have to be later than which have not started yet, jitter included."""
@@ -194,7 +212,11 @@ class Timing:
         return min(found, default=None)
 
     def _decided_us(self, schedule: Schedule, due: Planned) -> int:
-        return due.starts_us - (self._ahead_us if can_be_ahead(schedule) else 0)
+        """When a time is decided. Times are decided in order, so a jitter must not make one hold up the next where that can be helped."""
+        if not can_be_ahead(schedule):
+            return due.starts_us
+        following = self._next(schedule, due.at_us) if runs_each(schedule) and due.starts_us > due.at_us else None
+        return min(due.starts_us, following.at_us if following is not None else due.starts_us) - self._ahead_us
 
 
 def _has_jobs_of_their_own(schedule: Schedule) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import datetime
 from typing import Annotated, Final
 from urllib.parse import quote, unquote
 
 from fastapi import Path
 
-from scylla_spark.clock import iso
+from scylla_spark.clock import iso, read_instant
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.errors import ArgumentError
 
@@ -48,7 +47,7 @@ def key_of(text: str) -> TaskKey:
     parts = _decoded(text) if form.count(",") != _COMMAS else [_unquoted(part) for part in form.split(",")]
     time, ordering_id, uniqueness_key = parts
     try:
-        moment = datetime.fromisoformat(time)
+        moment = read_instant(time)
         key = TaskKey(instant_us(moment), ordering_id, uniqueness_key)
     except (ValueError, OverflowError):
         raise ArgumentError(f"{time[:100]!r} is not an instant such as 2026-01-31T09:00:00Z.", hint=_HINT) from None

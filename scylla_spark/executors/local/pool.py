@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 _SOON_US = 10_000
 _RETRY_US = 1_000_000
 _STUMBLE_S = 0.05
+_LOOK_US = 500_000  # between two looks at whether the forkserver runs
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 ONE_BY_ONE: Final = ChildKind("scylla_spark.executors.local.child", Supervisor)
@@ -99,6 +100,7 @@ class LocalPool:
         self._selector: selectors.BaseSelector
         self._forkserver: ForkserverHandle
         self._forkserver_died = False
+        self._stops_looked_us = 0
         self._restart_at = 0  # boot clock; no sooner is one that died started again
         self._supervisor: Supervision
         self._sink: Sink
@@ -272,6 +274,9 @@ class LocalPool:
                     self._hear(now)
             supervisor = self._supervisor
             look_at = supervisor.watch(now)
+            if now - self._stops_looked_us > _LOOK_US and not self._forkserver_died:
+                self._stops_looked_us = now
+                supervisor.forkserver_stuck |= not self._forkserver.keep_running()
             if supervisor.fill(now) or supervisor.grow(now):
                 look_at = min(look_at, now + _SOON_US)
             self._look_at = look_at

@@ -25,7 +25,9 @@ from scylla_spark.executors.watched_modules import count_replaced
 
 _live: Final[dict[bytes, bytes]] = os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001 - ten times as quick to compare
 _SPARKS: Final = (b"SPARK_", b"PYSPARK_")  # by which PySpark's modules, once imported, know what they are
-_SIGNALS: Final = sorted(one for one in signal.valid_signals() if one < 32 and one not in (signal.SIGKILL, signal.SIGSTOP))
+_SIGNALS: Final = sorted(
+    one for one in signal.valid_signals() if one < 32 and one not in (signal.SIGKILL, signal.SIGSTOP)
+)
 _LIMITS: Final = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _UNUSED_LEVEL: Final = 37  # loggers remember what they answered for a level until any level is set
@@ -33,7 +35,18 @@ _MOST_LEFT_OPEN: Final = 64
 _SELDOM: Final = 32  # of so many calls one reads `_BY_CALLS`, and each in which one of these functions was called
 _SETTERS: Final[Mapping[ModuleType, Sequence[str]]] = {
     locale: ("setlocale",),
-    os: ("nice", "setegid", "seteuid", "setgid", "setpriority", "setregid", "setresgid", "setresuid", "setreuid", "setuid"),
+    os: (
+        "nice",
+        "setegid",
+        "seteuid",
+        "setgid",
+        "setpriority",
+        "setregid",
+        "setresgid",
+        "setresuid",
+        "setreuid",
+        "setuid",
+    ),
     resource: ("prlimit", "setrlimit"),
     signal: ("alarm", "pthread_sigmask", "setitimer", "signal"),
 }
@@ -299,6 +312,7 @@ def _set_interpreter(expected: tuple[Any, ...]) -> None:
     _socket.setdefaulttimeout(timeout)
 
 
+_count_threads: Final = _thread._count  # noqa: SLF001 - also of threads that `threading` does not know
 _ALWAYS: Final = (
     _Part(_live.copy, _set_variables),
     _Part(_folder, _with(os.chdir)),
@@ -307,9 +321,10 @@ _ALWAYS: Final = (
     _Part(lambda: warnings.filters[:], _set_warnings),
     _Part(_logging, _set_logging),
     _Part(
-        lambda: (sys.getrecursionlimit(), sys.path[:], gc.isenabled(), _socket.getdefaulttimeout()), _with(_set_interpreter)
+        lambda: (sys.getrecursionlimit(), sys.path[:], gc.isenabled(), _socket.getdefaulttimeout()),
+        _with(_set_interpreter),
     ),
-    _Part(_thread._count, _with(lambda _: None)),  # a thread cannot be ended from outside
+    _Part(_count_threads, _with(lambda _: None)),  # a thread cannot be ended from outside
     _Part(count_replaced, _with(lambda _: None)),
 )
 _BY_CALLS: Final = (
@@ -318,7 +333,10 @@ _BY_CALLS: Final = (
     _Part(lambda: os.getpriority(os.PRIO_PROCESS, 0), _with(lambda nice: os.setpriority(os.PRIO_PROCESS, 0, nice))),
     _Part(lambda: [signal.getitimer(one)[0] > 0 for one in _TIMERS], _stop_timers),
     _Part(lambda: [*map(_signal.getsignal, _SIGNALS)], _set_signals),
-    _Part(lambda: _signal.pthread_sigmask(signal.SIG_BLOCK, ()), _with(lambda mask: _signal.pthread_sigmask(signal.SIG_SETMASK, mask))),
+    _Part(
+        lambda: _signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        _with(lambda mask: _signal.pthread_sigmask(signal.SIG_SETMASK, mask)),
+    ),
     _Part(lambda: [*map(resource.getrlimit, _LIMITS)], _set_limits),
     _Part(_lowest_descriptor, _leave_open),
 )

@@ -250,9 +250,13 @@ class _Run:
 
 def _say_goodbye(process: Any, channel: Connection) -> None:
     """Gives a child a moment to tear down what its handlers share."""
+    until_us = boot_us() + round(_GOODBYE_S * 1e6)
     with contextlib.suppress(OSError):
         channel.send((child.END,))
-        process.join(_GOODBYE_S)
+        while (
+            process.exitcode is None and boot_us() < until_us
+        ):  # `join` waits for ever for one that closed its descriptors
+            time.sleep(_END_LOOK_S)
 
 
 def _sent(lease: Lease, token: str, output: Output) -> Exception | None:

@@ -213,6 +213,12 @@ class ChildConformance(HandlerConformance):
     def test_copy_of_a_child_that_a_handler_forks_reports_nothing(self, running):
         assert running.one("fork").result == '"original"'
 
+    @pytest.mark.parametrize("handler", ["raise_slow", "close_and_hang"])
+    def test_task_that_is_killed_for_its_time_is_timed_out_whatever_its_child_still_does(self, running, handler):
+        call = invocation(handler, timeout_ms=700)
+        assert running.run(call)[0].failure.kind == "timed_out"
+        assert running.one("noop").outcome == "succeeded"
+
     def test_child_that_closed_its_descriptors_is_replaced_and_its_outcome_kept(self, running):
         assert running.one("close_all").outcome == "succeeded"
         assert running.one("noop").outcome == "succeeded"

@@ -238,6 +238,23 @@ def raise_hostile(task: Task) -> None:
     raise Hostile
 
 
+class Slow(Exception):
+    def __str__(self) -> str:
+        time.sleep(300)
+        return "late"
+
+
+@handler("raise_slow", timeout="700ms")
+def raise_slow(task: Task) -> None:
+    raise Slow
+
+
+@handler("close_and_hang", timeout="700ms")
+def close_and_hang(task: Task) -> None:
+    os.closerange(0, 1000)
+    time.sleep(300)
+
+
 @handler("raise_huge")
 def raise_huge(task: Task) -> None:
     raise ValueError("m" * 50_000_000)

@@ -153,7 +153,7 @@ def test_what_a_task_changes_is_as_before_for_the_next(watched, what):
 def test_what_is_set_behind_the_back_of_python_is_found_before_many_calls_have_passed(here):
     in_c = restore_process._signal  # as C code does, it passes the noted functions by
     in_c.signal(signal.SIGUSR1, in_c.SIG_IGN)
-    assert all([here.restore() for _ in range(restore_process._SELDOM)])
+    assert all(here.restore() for _ in range(restore_process._SELDOM))
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 

@@ -234,7 +234,9 @@ def _descendants(pid: int) -> list[int]:
     """A process and its descendants: in a sandbox the forkserver is the last of them, before it has forked any child."""
     found = [pid]
     for parent in found:
-        found += [int(one) for each in Path(f"/proc/{parent}/task").glob("*/children") for one in each.read_text().split()]
+        found += [
+            int(one) for each in Path(f"/proc/{parent}/task").glob("*/children") for one in each.read_text().split()
+        ]
     return found
 
 

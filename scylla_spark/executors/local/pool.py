@@ -21,7 +21,7 @@ from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.nursery_interface import ChildEnd
-from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.local.outcomes import ABANDONED, Moment
 from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.local.sandbox import Sandboxed
@@ -337,6 +337,7 @@ class LocalPool:
     def _bury_all(self) -> None:
         """After the end of the forkserver, which takes its children along; their groups are left to us."""
         for child in list(self._supervisor.children.values()):
+            child.ending = child.ending or ABANDONED
             if child.pid and not self._forkserver.boxed:  # the ids of a sandbox are those of others here
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)

@@ -11,6 +11,8 @@ from scylla_spark.core.task import Retry
 
 LEASED: Final = "lease"
 """The name that stands for workers, among those of executors."""
+NO_HANDLER: Final = "no_handler"
+"""The name that stands for no executor: tasks whose handler is not here, or runs on an executor that is off, wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +20,14 @@ class HandlerPolicy:
     """How commands of one handler and queue run.
 
     Attributes:
-        executor: its name; LEASED: workers run them.
+        executor: its name; LEASED: workers run them; NO_HANDLER: nothing here does.
         timeout_ms: longest run of an attempt.
         retry: of tasks that bring no policy.
         max_batch: tasks per call.
         handler: what runs tasks that name none.
         rate_keys: of the rate limits that its tasks share.
         alone: the next task of a lane is handed over only after the one before has ended, also in replay order.
+        missing: of NO_HANDLER: what to set so that something runs them, as a sentence; empty: there is no such handler.
     """
 
     executor: str
@@ -34,6 +37,7 @@ class HandlerPolicy:
     handler: str = ""
     alone: bool = False
     rate_keys: tuple[str, ...] = ()
+    missing: str = ""
 
 
 _own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few

@@ -14,7 +14,7 @@ from typing import Any
 
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
+from scylla_spark.core.engine.bounds import NO_HANDLER, HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.expiry import Expiry
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
@@ -134,7 +134,8 @@ class Engine:
             self._ownership.leave_if_drained(partition, now)
         if start_by_us:
             for executor in self._ready.executors():
-                self._release.release(executor, room.get(executor, NEVER), now, start_by_us=start_by_us)
+                most = 0 if executor == NO_HANDLER else room.get(executor, NEVER)
+                self._release.release(executor, most, now, start_by_us=start_by_us)
         self._leases.tick(now, may_start=start_by_us > 0)
         self._recorder.flush(now)
 
@@ -403,6 +404,14 @@ class Engine:
     def held(self, tenure: Tenure) -> Partition | None:
         """The partition, if it is still held as it was then."""
         return self._state.held(tenure)
+
+    def policy(self, command: Command) -> HandlerPolicy:
+        """How a task is run here, by its handler and its queue."""
+        return self._state.policy_of(command)
+
+    def executor_of(self, command: Command) -> str:
+        """The name of what runs a task; see `Waiting.executor_of`."""
+        return self._waiting.executor_of(command)
 
     def gate(self, queue: str) -> Gate:
         """What may start of a queue here."""

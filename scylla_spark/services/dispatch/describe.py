@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, now_us, to_us
 from scylla_spark.core.attempt_note import said_last
+from scylla_spark.core.engine.bounds import NO_HANDLER
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
@@ -165,8 +166,10 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
             else:
                 why = _why(engine, partition, lane, now)
             told = conditions(engine, partition, lane, entry, now)
+            waits = lane.state is LaneState.READY and engine.executor_of(entry.data) == NO_HANDLER
             return {
                 "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why, "conditions": told,
+                "reason": NO_HANDLER if waits else "",
             }  # fmt: skip
     return {"key": str(key), "known": False, "state": "unknown"} | describe_unheld(engine, key)
 
@@ -188,7 +191,10 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     leased = engine.gate(queue).limits.pull or head.data.handler is None
     ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
     limit = engine.rate_limit(head.data, now)
-    if limit is not None:
+    if engine.executor_of(head.data) == NO_HANDLER:
+        missing = engine.policy(head.data).missing or f"This dispatcher has no handler {head.data.handler!r}."
+        ready = f"It is due, and waits with its attempts unused. {missing}"
+    elif limit is not None:
         ready = f"It is due, but rate limit {limit.key!r}, which it shares, is waited for until {iso(limit.until_us)}."
     elif closed:
         ready = f"It is due, but queue {queue!r} {closed}."

@@ -5,19 +5,21 @@ Of retries counts what the task itself says, then its queue (field by field), th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
+from scylla_spark.core.engine.bounds import LEASED, NO_HANDLER, HandlerPolicy
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_ms
+from scylla_spark.executors.catalog import turned_on_by
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import SANDBOX
-from scylla_spark.executors.switched_off import UNSANDBOXED
+from scylla_spark.executors.unsandboxed import UNSANDBOXED
 
 _UNKNOWN: Final = ""  # stands for all handlers that nobody knows: their names come from data
 
@@ -35,13 +37,17 @@ class HandlerPolicies:
         self._queues = queues
         self._known: dict[str, HandlerPolicy] = {}
         self._boxed: set[str] = set()  # handlers that run in a sandbox
-        self._default = self._of_handler(HandlerInfo(_UNKNOWN))
+        self._default = replace(self._of_handler(HandlerInfo(_UNKNOWN)), executor=NO_HANDLER)
         self._for_workers = HandlerPolicy(LEASED, self._default.timeout_ms, self._default.retry)
         self._of_queues: dict[tuple[str | None, str], HandlerPolicy] = {}
 
-    def know(self, handlers: Mapping[str, HandlerInfo]) -> None:
-        """These handlers can be run here."""
+    def know(self, handlers: Mapping[str, HandlerInfo], executors: Container[str]) -> None:
+        """These handlers are here; tasks of those wait whose executor is not, since they never run elsewhere instead."""
         self._known = {name: self._of_handler(info) for name, info in handlers.items()}
+        for name, policy in self._known.items():
+            if policy.executor not in executors:
+                words = f"Handler {name!r} runs on {policy.executor!r}, which is off here: {turned_on_by(policy.executor)}."
+                self._known[name] = replace(policy, executor=NO_HANDLER, missing=words)
         levels = {name: info.isolation.level for name, info in handlers.items() if info.isolation is not None}
         self._boxed = {name for name, level in levels.items() if level == SANDBOX}
         self._of_queues = {}
@@ -82,7 +88,8 @@ class HandlerPolicies:
         plain = self._plain(instead if instead is not None else handler)
         alone = queue.redelivers
         most = 1 if alone else plain.max_batch
-        refused = queue.isolation == SANDBOX and (instead or handler) not in self._boxed
+        here = plain.executor != NO_HANDLER
+        refused = here and queue.isolation == SANDBOX and (instead or handler) not in self._boxed
         executor = UNSANDBOXED if refused else plain.executor
         retry = queue.retry(plain.retry)
-        return HandlerPolicy(executor, plain.timeout_ms, retry, most, instead or "", alone, plain.rate_keys)
+        return HandlerPolicy(executor, plain.timeout_ms, retry, most, instead or "", alone, plain.rate_keys, plain.missing)

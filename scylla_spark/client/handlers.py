@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scylla_spark.client.tasks.explain import ask
+from scylla_spark.errors import SchedulerError
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from scylla_spark.client.connection import Connection
@@ -97,10 +103,9 @@ def warning_of(known: Catalogue, handler: str | None) -> str | None:
     """
     if not known.asked or known.silent or not handler or handler in known.handlers:
         return None
-    return (
-        f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its attempts fail. "
-        "`scylla-spark handler list` shows those that are there."
-    )
+    near = difflib.get_close_matches(handler, known.handlers, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else "`scylla-spark handler list` shows those that are there."
+    return f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its tasks wait until one has. {hint}"
 
 
 def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
@@ -112,6 +117,36 @@ def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
     """
     found = (warning_of(known, name) for name in sorted({name for name in handlers if name}))
     return [warning for warning in found if warning is not None]
+
+
+class HandlerWarnings:
+    """Warns of handlers that no dispatcher has, whoever names them.
+
+    Args:
+        connection: to the deployment.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._asked: set[str] = set()
+
+    def of(self, handlers: Iterable[str | None]) -> list[str]:
+        """What to say of these names; nothing where dispatchers cannot be asked."""
+        try:
+            return warnings_of(catalogue(self._connection), handlers)
+        except SchedulerError:
+            return []
+
+    def log(self, handlers: Iterable[str | None]) -> None:
+        """Logs the same, of each name once, from a thread of its own: who enqueues waits for no dispatcher."""
+        new = {name for name in handlers if name} - self._asked
+        if new and len(self._asked) < _MOST:
+            self._asked |= new
+            threading.Thread(target=self._log, args=(new,), name="handler-warnings", daemon=True).start()
+
+    def _log(self, names: set[str]) -> None:
+        for warning in self.of(names):
+            _log.warning(warning)
 
 
 def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:

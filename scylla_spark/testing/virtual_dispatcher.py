@@ -103,7 +103,7 @@ class VirtualDispatcher:
         self._handlers = handlers
         self._counted = counted
         self._noted = noted
-        self._policies = HandlerPolicies(settings, self.queues)
+        self._policies = HandlerPolicies(settings, self.queues, children=0)
         infos = {name: one.info for name, one in handlers.items()}
         self._policies.know(infos, {info.executor for info in infos.values()})
         limits = engine_limits(settings)

@@ -27,6 +27,7 @@ from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from tests.api.test_api_access import give
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
+from tests.support.waiting import holds
 
 MODULE = dedent('''
     from typing import Literal
@@ -153,10 +154,42 @@ def test_whoever_stores_a_set_of_schedules_is_warned_once_of_each_handler_that_i
         assert "'remnd'" in told["warnings"][0]
 
 
+def told_by(monkeypatch, *rows):
+    """Warnings where a dispatcher tells of these handlers."""
+    monkeypatch.setattr(handlers, "catalogue", lambda connection: gathered([("http://a:1", {"handlers": list(rows)})]))
+    return handlers.HandlerWarnings(None)
+
+
+def test_a_name_that_is_nearly_that_of_a_handler_is_told_which_one_is_meant(monkeypatch):
+    (warning,) = told_by(monkeypatch, row(name="sum_file")).of(["sum_flie", "sum_file"])
+    assert warning == (
+        "No dispatcher that runs has a handler 'sum_flie': unless workers run it, its tasks wait until one has. Did you mean 'sum_file'?"
+    )
+
+
+def test_the_command_that_enqueues_warns_of_a_handler_that_no_dispatcher_has(monkeypatch, capsys):
+    sent = []
+    scheduler = SimpleNamespace(
+        handler_warnings=told_by(monkeypatch, row(name="sum_file")),
+        enqueue=lambda name, *_, **__: sent.append(name) or SimpleNamespace(key="k"),
+    )
+    monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
+    assert cli.run(["task", "enqueue", "sum_flie"]) == 0
+    assert (sent, "Did you mean 'sum_file'?" in capsys.readouterr().err) == (["sum_flie"], True)
+
+
+def test_python_is_warned_once_of_each_name_and_waits_for_no_dispatcher(monkeypatch, caplog):
+    warnings = told_by(monkeypatch, row(name="sum_file"))
+    for _ in range(3):
+        warnings.log(["sum_flie", None])
+    assert holds(lambda: "Did you mean 'sum_file'?" in caplog.text)
+    assert len(caplog.records) == 1
+
+
 def test_the_command_that_stores_schedules_warns_of_a_handler_that_no_dispatcher_has(monkeypatch, capsys, tmp_path):
-    told = gathered([("http://a:1", {"handlers": [row()]})])
+    made = told_by(monkeypatch, row())
     plan = SimpleNamespace(state=PlanState)
-    scheduler = SimpleNamespace(handlers=lambda: told, connection=SimpleNamespace(plan=plan))
+    scheduler = SimpleNamespace(handler_warnings=made, connection=SimpleNamespace(plan=plan))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
     names = ("h", "nosuch")

@@ -204,10 +204,12 @@ class ChildConformance(HandlerConformance):
 
     @pytest.mark.parametrize("what", ["alarm", "limit", "zone", "module", "thread"])
     def test_what_a_task_leaves_in_its_process_does_not_meet_the_next(self, running, what):
-        found = running.one("find", 0).result
-        calls = [invocation("leave", what) for _ in range(16)]  # as many as there are children, so that each has it
+        found = running.one("find_after", 0).result
+        calls = [
+            invocation("leave_behind", what) for _ in range(16)
+        ]  # as many as there are children, so that each has it
         running.run(*calls)
-        after = running.run(*[invocation("find", 0.4 if what == "alarm" else 0) for _ in calls])
+        after = running.run(*[invocation("find_after", 0.4 if what == "alarm" else 0) for _ in calls])
         assert [(one.outcome, one.failure, one.result) for one in after] == [("succeeded", None, found)] * len(calls)
 
     def test_copy_of_a_child_that_a_handler_forks_reports_nothing(self, running):

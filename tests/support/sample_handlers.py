@@ -410,8 +410,8 @@ def rearrange(task: Task) -> list[object]:
     return found
 
 
-@handler("leave")
-def leave(task: Task) -> int:
+@handler("leave_behind")
+def leave_behind(task: Task) -> int:
     """Leaves something behind for the next task of its process, as the payload says; its process id."""
     if task.payload == "alarm":
         signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -427,8 +427,8 @@ def leave(task: Task) -> int:
     return os.getpid()
 
 
-@handler("find")
-def find(task: Task) -> list[object]:
+@handler("find_after")
+def find_after(task: Task) -> list[object]:
     """What a task needs of its process: time, files, a zone, modules and no thread of others."""
     time.sleep(task.payload)
     Path(__file__).read_text()

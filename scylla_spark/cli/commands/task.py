@@ -83,6 +83,8 @@ def enqueue(
             expires=expires, tags=tag, traceparent=traceparent,
             unique=OPEN_NAME if unique else None,
         )  # fmt: skip
+        for warning in scheduler.handler_warnings.of([handler]):
+            cli.output.say(warning)
     cli.output.value("key", str(handle.key))
 
 
@@ -110,6 +112,8 @@ def import_(
             report = {"sent": result.sent, "refused": len(refused)}
         else:
             return
+        for warning in scheduler.handler_warnings.of(task.get("handler") for task in tasks):
+            cli.output.say(warning)
     for line in refused[:10]:
         cli.output.say(f"row {line.index + 1}: {line.detail}")
     cli.output.record(report)

@@ -27,6 +27,7 @@ class HandlerPolicy:
         handler: what runs tasks that name none.
         rate_keys: of the rate limits that its tasks share.
         alone: the next task of a lane is handed over only after the one before has ended, also in replay order.
+        children: how many its executor has, each for one task at a time; 0: they are not counted.
         missing: of NO_HANDLER: what to set so that something runs them, as a sentence; empty: there is no such handler.
     """
 
@@ -37,6 +38,7 @@ class HandlerPolicy:
     handler: str = ""
     alone: bool = False
     rate_keys: tuple[str, ...] = ()
+    children: int = 0
     missing: str = ""
 
 

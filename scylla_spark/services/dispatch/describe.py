@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import islice
@@ -17,6 +18,7 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import Command
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
@@ -29,6 +31,8 @@ from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 
 _SHOWN = 50
+_HOLDERS = 3
+_MOST_LANES = 5_000  # of those that wait for one executor
 _MOST_DUE = 50_000  # lanes that a look goes through: the engine waits for it
 _DUE = {
     "ready": "Heads of lanes that are due and wait for room, a worker, or their queue; of more than 50,000 only so many are looked at",
@@ -62,7 +66,7 @@ class Description:
         }
 
     def _status(self, engine: Engine, now: int) -> dict[str, Any]:
-        return describe_status(engine, now) | {"desk": self._dispatcher.desk.address}
+        return describe_status(engine, now) | describe_waiting(engine) | {"desk": self._dispatcher.desk.address}
 
     def _handlers(self, _engine: Engine, _now: int) -> dict[str, Any]:
         return describe_handlers(self._dispatcher.handlers, self._since_us)
@@ -200,6 +204,11 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         ready = f"It is due, but queue {queue!r} {closed}."
     elif held_up:
         ready = f"It is due, but its partition releases nothing: {held_up}."
+    elif engine.leaves_children(head.data):
+        left = "the others are left to other queues, unless the `concurrency` of this one says otherwise"
+        ready = f"It is due, but {holders(engine, head.data)}; {left}."
+    elif not leased and (held := holders(engine, head.data)):
+        ready = f"It is due and waits for room in the executor: {held}."
     if head.expires_us < NEVER_EXPIRES_US:
         ready += f" It expires at {iso(head.expires_us)} unless it begins before."
     texts = {
@@ -217,6 +226,37 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
         return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."
     return texts[lane.state]
+
+
+def holders(engine: Engine, command: Command) -> str:
+    """Which queues hold children of the executor of a task, most first, as a clause; empty: none holds any that counts."""
+    policy = engine.policy(command)
+    held = sorted(engine.held_children(policy.executor).items(), key=lambda one: (-one[1], one[0]))[:_HOLDERS]
+    return " and ".join(f"queue {queue!r} holds {count} of its {policy.children} children" for queue, count in held)
+
+
+def describe_waiting(engine: Engine) -> dict[str, Any]:
+    """What waits for a handler, by queue and handler, and which queues hold their share of children while others wait.
+
+    Args:
+        engine: of this dispatcher, asked in its thread.
+    """
+    heads = [
+        place.lane.active.data for place in islice(engine.waiting_for(NO_HANDLER), _MOST_LANES) if place.lane.active
+    ]
+    missing = Counter((data.queue, data.handler or "") for data in heads).most_common(_SHOWN)
+    holding = []
+    for executor, queue in engine.full_shares:
+        waits = [
+            place.lane.active.data for place in islice(engine.waiting_for(executor), _MOST_LANES) if place.lane.active
+        ]
+        if waits:
+            held, of = engine.held_children(executor)[queue], engine.policy(waits[0]).children
+            holding.append({"queue": queue, "executor": executor, "held": held, "children": of, "lanes": len(waits)})
+    return {
+        "no_handler": [{"queue": queue, "handler": handler, "lanes": lanes} for (queue, handler), lanes in missing],
+        "holding": holding,
+    }
 
 
 def _attempt_under_way(engine: Engine, entry: Entry) -> int:

@@ -30,10 +30,12 @@ class HandlerPolicies:
     Args:
         settings: what holds where neither task nor queue nor handler say otherwise.
         queues: what is in force of them.
+        children: of the local pool, and of each pool of a handler of its own; None: as the settings say.
     """
 
-    def __init__(self, settings: Settings, queues: QueuesInForce) -> None:
+    def __init__(self, settings: Settings, queues: QueuesInForce, children: int | None = None) -> None:
         self._settings = settings
+        self._children = settings.dispatch.max_children if children is None else children
         self._queues = queues
         self._known: dict[str, HandlerPolicy] = {}
         self._boxed: set[str] = set()  # handlers that run in a sandbox
@@ -46,7 +48,9 @@ class HandlerPolicies:
         self._known = {name: self._of_handler(info) for name, info in handlers.items()}
         for name, policy in self._known.items():
             if policy.executor not in executors:
-                words = f"Handler {name!r} runs on {policy.executor!r}, which is off here: {turned_on_by(policy.executor)}."
+                words = (
+                    f"Handler {name!r} runs on {policy.executor!r}, which is off here: {turned_on_by(policy.executor)}."
+                )
                 self._known[name] = replace(policy, executor=NO_HANDLER, missing=words)
         levels = {name: info.isolation.level for name, info in handlers.items() if info.isolation is not None}
         self._boxed = {name for name, level in levels.items() if level == SANDBOX}
@@ -81,6 +85,7 @@ class HandlerPolicies:
             info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
             info.max_batch or 1,
             rate_keys=info.rate_keys,
+            children=self._children if info.executor == "local" or info.isolation is not None else 0,
         )
 
     def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:
@@ -92,4 +97,7 @@ class HandlerPolicies:
         refused = here and queue.isolation == SANDBOX and (instead or handler) not in self._boxed
         executor = UNSANDBOXED if refused else plain.executor
         retry = queue.retry(plain.retry)
-        return HandlerPolicy(executor, plain.timeout_ms, retry, most, instead or "", alone, plain.rate_keys, plain.missing)
+        return replace(
+            plain, executor=executor, retry=retry, max_batch=most, handler=instead or "", alone=alone,
+            children=0 if refused else plain.children,
+        )  # fmt: skip

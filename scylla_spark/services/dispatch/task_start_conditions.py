@@ -34,6 +34,7 @@ def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, n
         *(_condition(name, met, detail) for name, met, detail in gate.conditions(lane.ordering_id, now)),
         _condition("no rate limit that it shares is waited for", limit is None, "" if limit is None else str(limit)),
         _condition("its partition releases tasks", not held_up, held_up or "it does"),
+        _condition("its queue may hold another child", not engine.leaves_children(entry.data), ""),
         _condition("this dispatcher has its handler", engine.executor_of(entry.data) != NO_HANDLER, entry.data.handler or ""),
     ]  # fmt: skip
     waits = lane.state is LaneState.READY and all(one["met"] for one in found)

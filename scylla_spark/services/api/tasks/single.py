@@ -147,6 +147,7 @@ class ExplanationView(BaseModel):
 
     state: str
     why: str
+    reason: Annotated[str, Field(description='A word of ours for why it waits: "no_handler"; empty: none')]
     attempts: int
     source: str
     conditions: Annotated[
@@ -162,7 +163,7 @@ class ExplanationView(BaseModel):
 async def explain(api: Asked, own: Own, key: TaskId) -> Response:
     """Why a task is not running, by its dispatcher, else by tables and logs."""
     said = await explained(api, own, key_of(key))
-    return answer({name: said[name] for name in ("state", "why", "attempts", "source", "conditions")})
+    return answer({name: said[name] for name in ("state", "why", "reason", "attempts", "source", "conditions")})
 
 
 @routes.get(

@@ -119,9 +119,7 @@ def test_a_task_whose_executor_is_off_waits_and_the_answer_to_why_says_what_to_s
 
 def waits_for_its_handler(scheduler, key):
     """The answer to why a task does not run, once it is that its handler is not there."""
-    return eventually(
-        lambda: (told := scheduler.task(key).explain())["reason"] == "no_handler" and told, PATIENCE, key
-    )
+    return eventually(lambda: (told := scheduler.task(key).explain())["reason"] == "no_handler" and told, PATIENCE, key)
 
 
 def _counted(deployment, what: str) -> float:

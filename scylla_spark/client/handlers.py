@@ -6,7 +6,7 @@ import difflib
 import logging
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,13 +24,15 @@ _Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class HandlerRetry(BaseModel):
-    """When failed tasks of a handler run again."""
+    """When failed tasks of a handler run again; "inherited" and null: as their queue or the deployment says."""
 
     model_config = ConfigDict(strict=True)
 
-    max_retries: int | None
-    base_ms: _Number
-    cap_ms: _Number
+    max_retries: Annotated[
+        int | Literal["inherited"] | None, Field(description="Attempts after the first; null: for ever")
+    ]
+    base_ms: _Number | None
+    cap_ms: _Number | None
 
 
 class KnownHandler(BaseModel):
@@ -145,8 +147,11 @@ class HandlerWarnings:
             threading.Thread(target=self._log, args=(new,), name="handler-warnings", daemon=True).start()
 
     def _log(self, names: set[str]) -> None:
-        for warning in self.of(names):
-            _log.warning(warning)
+        try:
+            for warning in self.of(names):
+                _log.warning(warning)
+        except Exception:  # such as a connection that was closed meanwhile: nobody is warned then
+            _log.debug("dispatchers cannot be asked for their handlers", exc_info=True)
 
 
 def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.bounds import Limits
+from scylla_spark.core.engine.bounds import Limits, retry_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.queues_in_force import QueuesInForce
@@ -65,14 +65,19 @@ def retry(made, handler="h"):
     return found.max_retries, found.base_ms, found.cap_ms
 
 
-def test_of_retries_counts_the_task_then_the_queue_then_the_handler_then_the_deployment():
-    own = {"slow": {"retry": Retry(7, "5s", "50s")}}
+def test_of_retries_counts_the_task_then_the_handler_then_the_queue_then_the_deployment():
+    own = {"slow": {"retry": Retry(7, "5s", "50s")}, "few": {"retry": Retry(1)}}
     assert retry(policies(None, **own)) == (2, 1_000, 8_000)
     assert retry(policies(None, **own), "slow") == (7, 5_000, 50_000)
+    assert retry(policies(None, **own), "few") == (1, 1_000, 8_000)
     with_queue = policies(defined(maxRetries=3, retryCap="9s"), **own)
     assert retry(with_queue) == (3, 1_000, 9_000)
-    assert retry(with_queue, "slow") == (3, 5_000, 9_000)
+    assert retry(with_queue, "slow") == (7, 5_000, 50_000)
+    assert retry(with_queue, "few") == (1, 1_000, 9_000)
     assert retry(policies(defined(maxRetries=None))) == (None, 1_000, 8_000)
+    slow = with_queue.of(command("slow"))
+    assert retry_of(command("slow", retry=WireRetry(*Retry(1).terms)), slow) == Retry.from_ms(1, 5_000, 50_000)
+    assert retry_of(command("slow", retry=WireRetry(*Retry(base="2s").terms)), slow) == Retry.from_ms(7, 2_000, 50_000)
     world = World(defined(maxRetries=0))
     world.enqueue(retry=WireRetry(1, 0, 0))
     (first,) = world.pump()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.task import Retry
 
 LEASED: Final = "lease"
@@ -42,12 +42,14 @@ class HandlerPolicy:
     missing: str = ""
 
 
-_own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few
+@lru_cache(maxsize=1_000)  # tasks that bring a policy bring one of a few
+def _own_retry(terms: WireRetry, otherwise: Retry) -> Retry:
+    return Retry.from_ms(*terms).filled(otherwise)
 
 
 def retry_of(command: Command, policy: HandlerPolicy) -> Retry:
-    """The retry policy of a task: its own, or its handler's."""
-    return _own_retry(*command.retry) if command.retry is not None else policy.retry
+    """The retry policy of a task: what it says itself, and of the rest what its handler, its queue and the deployment say."""
+    return _own_retry(command.retry, policy.retry) if command.retry is not None else policy.retry
 
 
 @dataclass(frozen=True, slots=True)

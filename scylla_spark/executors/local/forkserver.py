@@ -217,7 +217,7 @@ class Forkserver:
 def describe_handler(name: str, entry: Handler) -> list[Any]:
     """A handler as message; `forkserver_handle.parse_handler` is its inverse."""
     info = entry.info
-    retry = None if info.retry is None else [info.retry.max_retries, info.retry.base_ms, info.retry.cap_ms]
+    retry = None if info.retry is None else [*info.retry.terms]
     return [
         "handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry, info.concurrency,
         None if info.isolation is None else info.isolation.told(), list(form_of(entry.function, entry.signature)),

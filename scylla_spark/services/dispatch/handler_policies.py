@@ -1,6 +1,6 @@
 """How each task is run, by what its handler and its queue say.
 
-Of retries counts what the task itself says, then its queue (field by field), then its handler, then the deployment.
+Of retries counts, field by field, what the task itself says, then its handler, then its queue, then the deployment.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ class HandlerPolicies:
         self._settings = settings
         self._children = settings.dispatch.max_children if children is None else children
         self._queues = queues
+        dispatch = settings.dispatch
+        self._retry = Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap)
+        self._retries: dict[str, Retry] = {}  # what handlers say themselves
         self._known: dict[str, HandlerPolicy] = {}
         self._boxed: set[str] = set()  # handlers that run in a sandbox
         self._default = replace(self._of_handler(HandlerInfo(_UNKNOWN)), executor=NO_HANDLER)
@@ -46,6 +49,7 @@ class HandlerPolicies:
     def know(self, handlers: Mapping[str, HandlerInfo], executors: Container[str]) -> None:
         """These handlers are here; tasks of those wait whose executor is not, since they never run elsewhere instead."""
         self._known = {name: self._of_handler(info) for name, info in handlers.items()}
+        self._retries = {name: info.retry for name, info in handlers.items() if info.retry is not None}
         for name, policy in self._known.items():
             if policy.executor not in executors:
                 words = (
@@ -82,7 +86,7 @@ class HandlerPolicies:
         return HandlerPolicy(
             info.executor,
             timeout_ms,
-            info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
+            (info.retry or Retry()).filled(self._retry),
             info.max_batch or 1,
             rate_keys=info.rate_keys,
             children=self._children if info.executor == "local" or info.isolation is not None else 0,
@@ -90,13 +94,14 @@ class HandlerPolicies:
 
     def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:
         instead = queue.default_handler if handler is None and queue.mode == "push" else None
-        plain = self._plain(instead if instead is not None else handler)
+        runs = instead if instead is not None else handler
+        plain = self._plain(runs)
         alone = queue.redelivers
         most = 1 if alone else plain.max_batch
         here = plain.executor != NO_HANDLER
         refused = here and queue.isolation == SANDBOX and (instead or handler) not in self._boxed
         executor = UNSANDBOXED if refused else plain.executor
-        retry = queue.retry(plain.retry)
+        retry = self._retries.get(runs or _UNKNOWN, Retry()).filled(queue.retry(self._retry))
         return replace(
             plain, executor=executor, retry=retry, max_batch=most, handler=instead or "", alone=alone,
             children=0 if refused else plain.children,

@@ -5,9 +5,9 @@ import pytest
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.engine.shares_of_children import most_of
-from scylla_spark.core.task import SUCCEEDED, Outcome, Retry
+from scylla_spark.core.task import SUCCEEDED, Outcome
 from scylla_spark.services.dispatch.describe import describe_waiting, explain
-from tests.support.engine_harness import SECOND, Harness
+from tests.support.engine_harness import RETRY, SECOND, Harness
 
 CHILDREN = 16
 
@@ -17,7 +17,7 @@ class World(Harness):
 
     def __init__(self, children=CHILDREN, **queues):
         self.children, self.running = children, []
-        policy = HandlerPolicy("local", 1_000_000, Retry(), children=children)
+        policy = HandlerPolicy("local", 1_000_000, RETRY, children=children)
         super().__init__(Limits(least_wait_us=0), terms=lambda _: policy, queues=queues or None)
 
     def fill(self):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scylla_spark.client.tasks.explain import ask
+from scylla_spark.client.tasks.explain import ask, told_rows
 from scylla_spark.errors import SchedulerError
 
 _log = logging.getLogger(__name__)
@@ -78,12 +78,14 @@ class Catalogue(NamedTuple):
         differs: names of handlers of which dispatchers tell different things, as while a new version is rolled out.
         asked: addresses of the dispatchers that own partitions.
         silent: those of them that did not answer.
+        waiting: queue and handler of tasks that wait for a handler which their dispatcher does not have.
     """
 
     handlers: dict[str, tuple[KnownHandler, list[Holder]]]
     differs: frozenset[str]
     asked: list[str]
     silent: list[str]
+    waiting: frozenset[tuple[str, str]] = frozenset()
 
 
 def catalogue(connection: Connection) -> Catalogue:
@@ -162,18 +164,20 @@ def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
     """
     found: dict[str, tuple[KnownHandler, list[Holder]]] = {}
     differs, asked, silent = set(), [], []
+    waiting: set[tuple[str, str]] = set()
     for address, answer in told:
         asked.append(address)
         if answer is None:
             silent.append(address)
             continue
+        waiting |= set(told_rows(answer.get("waiting"), {"queue": str, "handler": str}))
         since = answer.get("since")
         for one in _handlers(answer.get("handlers")):
             first, holders = found.setdefault(one.name, (one, []))
             holders.append(Holder(address.removeprefix("http://"), since[:40] if isinstance(since, str) else ""))
             if one != first:
                 differs.add(one.name)
-    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent)
+    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent, frozenset(waiting))
 
 
 def _handlers(value: object) -> list[KnownHandler]:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from scylla_spark import cli
 from scylla_spark.cli.context import Context
 from scylla_spark.client import handlers
-from scylla_spark.client.handlers import catalogue, gathered
+from scylla_spark.client.handlers import Catalogue, catalogue, gathered
 from scylla_spark.config.settings import Metrics
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ConfigError
@@ -269,7 +269,7 @@ def test_a_forkserver_that_tells_nonsense_of_a_form_is_a_clear_error():
 
 def test_without_a_dispatcher_nothing_is_listed_and_nobody_is_asked():
     connection = SimpleNamespace(owner_address=lambda partition: "", rules=SimpleNamespace(partitions=4))
-    assert catalogue(connection) == ({}, frozenset(), [], [])
+    assert catalogue(connection) == Catalogue({}, frozenset(), [], [])
 
 
 def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
@@ -297,3 +297,17 @@ def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
     code, _, err = run("handler", "show", "none")
     assert code != 0
     assert "handler list" in err
+
+
+def test_a_list_says_which_due_tasks_wait_for_a_handler(client, site, monkeypatch):
+    api = site.app.state.api
+    told = {"handlers": [], "waiting": [{"queue": "mail", "handler": "sum_flie", "lanes": 2}, {"queue": 7}]}
+    monkeypatch.setattr(api.handlers, "_look", lambda: gathered([("http://a:1", told)]))
+    plain = dict.fromkeys(("priority", "error_class", "next_attempt_at", "enqueued_at", "ended_at", "tags"))
+    plain |= {"scheduled_time": 0, "ordering_id": "l", "uniqueness_key": "u", "attempts": 0, "cancel_requested": False}
+    rows = [
+        plain | {"state": state, "queue": queue, "handler": "sum_flie"}
+        for state, queue in (("ready", "mail"), ("scheduled", "mail"), ("ready", "gpu"))
+    ]
+    monkeypatch.setattr(api.pages, "page", lambda *_, **__: rows)
+    assert [one["reason"] for one in client.get("/v1/tasks").json()["tasks"]] == ["no_handler", None, None]

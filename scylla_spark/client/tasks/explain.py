@@ -34,7 +34,7 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
         address: where its owner serves its state; "" if none is known.
     """
     answer = {"key": str(status.key), "state": status.state, "attempts": status.attempts, "source": "tables and logs"}
-    answer |= {"reason": "", "conditions": []}
+    answer |= {"reason": "", "holders": [], "conditions": []}
     if not status.open:
         return answer | {
             "why": f"It has ended: {status.state}"
@@ -46,7 +46,9 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
         told = {name: asked[name] for name, kind in _TOLD.items() if type(asked.get(name)) is kind}
         if isinstance(told.get("why"), str):
             told["why"] += _how_far(status)
-        return answer | told | {"source": f"the dispatcher at {address}", "conditions": _told_conditions(asked)}
+        holders = [one for one in asked.get("holders") or () if isinstance(one, str)][:_MOST_TOLD]
+        source = f"the dispatcher at {address}"
+        return answer | told | {"holders": holders, "source": source, "conditions": _told_conditions(asked)}
     return answer | {
         "why": _why(status, address, asked) + _how_far(status),
         "conditions": _known_conditions(status, address, asked),
@@ -111,12 +113,13 @@ def ask_status(address: str) -> StatusAnswer:
     }
     return StatusAnswer(
         partitions,
-        _tuples(told.get("no_handler"), {"queue": str, "handler": str, "lanes": int}),
-        _tuples(told.get("holding"), {"queue": str, "held": int, "children": int, "lanes": int}),
+        told_rows(told.get("no_handler"), {"queue": str, "handler": str, "lanes": int}),
+        told_rows(told.get("holding"), {"queue": str, "held": int, "children": int, "lanes": int}),
     )
 
 
-def _tuples(value: object, kinds: dict[str, type]) -> list[Any]:
+def told_rows(value: object, kinds: dict[str, type]) -> list[Any]:
+    """Rows that a dispatcher tells of, as tuples of these fields; those of another form are left out."""
     rows = [tuple(one.get(name) for name in kinds) for one in _dicts(value)[:_MOST_TOLD]]
     return [row for row in rows if tuple(map(type, row)) == tuple(kinds.values())]
 

@@ -68,8 +68,9 @@ class Description:
     def _status(self, engine: Engine, now: int) -> dict[str, Any]:
         return describe_status(engine, now) | describe_waiting(engine) | {"desk": self._dispatcher.desk.address}
 
-    def _handlers(self, _engine: Engine, _now: int) -> dict[str, Any]:
-        return describe_handlers(self._dispatcher.handlers, self._since_us)
+    def _handlers(self, engine: Engine, _now: int) -> dict[str, Any]:
+        waiting = {"waiting": describe_waiting(engine)["no_handler"]}
+        return describe_handlers(self._dispatcher.handlers, self._since_us) | waiting
 
     def _lane(self, query: Mapping[str, str]) -> Reply:
         return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"]))
@@ -174,6 +175,7 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
             return {
                 "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why, "conditions": told,
                 "reason": NO_HANDLER if waits else "",
+                "holders": [queue for queue, _ in _held(engine, entry.data)],
             }  # fmt: skip
     return {"key": str(key), "known": False, "state": "unknown"} | describe_unheld(engine, key)
 
@@ -230,9 +232,15 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
 
 def holders(engine: Engine, command: Command) -> str:
     """Which queues hold children of the executor of a task, most first, as a clause; empty: none holds any that counts."""
-    policy = engine.policy(command)
-    held = sorted(engine.held_children(policy.executor).items(), key=lambda one: (-one[1], one[0]))[:_HOLDERS]
-    return " and ".join(f"queue {queue!r} holds {count} of its {policy.children} children" for queue, count in held)
+    children = engine.policy(command).children
+    return " and ".join(
+        f"queue {queue!r} holds {count} of its {children} children" for queue, count in _held(engine, command)
+    )
+
+
+def _held(engine: Engine, command: Command) -> list[tuple[str, int]]:
+    held = engine.held_children(engine.policy(command).executor)
+    return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:_HOLDERS]
 
 
 def describe_waiting(engine: Engine) -> dict[str, Any]:

@@ -194,16 +194,21 @@ async def explained(api: Api, own: QueueBounds, key: TaskKey) -> dict[str, Any]:
     """
     said = await api.slowly(api.scheduler.task(key).explain)
     state = (await run_in_threadpool(api.tasks.status, key)).state
-    return (said if own == ALL_QUEUES else _without_others(said)) | {"task_state": state}
+    return (said if own == ALL_QUEUES else _without_others(said, own)) | {"task_state": state}
 
 
-def _without_others(said: dict[str, Any]) -> dict[str, Any]:
-    """An explanation for who may not see all queues: a lane holds tasks of several, so no sentence may name another task."""
+def _without_others(said: dict[str, Any], own: QueueBounds) -> dict[str, Any]:
+    """An explanation for who may not see all queues: no sentence may name a task or a queue of others."""
 
     def plain(text: str, instead: str) -> str:
         return instead if "TaskKey(" in text.replace(str(said["key"]), "") else text
 
     told = [one | {"detail": plain(one["detail"], "")} for one in said["conditions"]]
+    if not all(map(own.has, said["holders"])):
+        return said | {
+            "why": "It is due and waits for room in the executor, which other queues hold.",
+            "conditions": told,
+        }
     return said | {"why": plain(said["why"], "It waits for what is before it in its lane."), "conditions": told}
 
 

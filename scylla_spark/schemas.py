@@ -67,7 +67,7 @@ DATA: Final = (
     Column(
         "retry",
         "struct<max_retries: int, base_ms: bigint, cap_ms: bigint>",
-        "null: as the handler says; null max_retries: for ever",
+        "null: as the handler says; null max_retries: for ever; -1: left out, as the handler, the queue or the deployment says",
     ),
     Column("enqueued_at", "timestamp", "the client's stamp, or the append time"),
     Column("extra", "string", "JSON object of fields of the record that we do not know"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
+import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scylla_spark.client.tasks.explain import ask
+from scylla_spark.client.tasks.explain import ask, told_rows
+from scylla_spark.errors import SchedulerError
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from scylla_spark.client.connection import Connection
@@ -18,13 +24,15 @@ _Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class HandlerRetry(BaseModel):
-    """When failed tasks of a handler run again."""
+    """When failed tasks of a handler run again; "inherited" and null: as their queue or the deployment says."""
 
     model_config = ConfigDict(strict=True)
 
-    max_retries: int | None
-    base_ms: _Number
-    cap_ms: _Number
+    max_retries: Annotated[
+        int | Literal["inherited"] | None, Field(description="Attempts after the first; null: for ever")
+    ]
+    base_ms: _Number | None
+    cap_ms: _Number | None
 
 
 class KnownHandler(BaseModel):
@@ -70,12 +78,14 @@ class Catalogue(NamedTuple):
         differs: names of handlers of which dispatchers tell different things, as while a new version is rolled out.
         asked: addresses of the dispatchers that own partitions.
         silent: those of them that did not answer.
+        waiting: queue and handler of tasks that wait for a handler which their dispatcher does not have.
     """
 
     handlers: dict[str, tuple[KnownHandler, list[Holder]]]
     differs: frozenset[str]
     asked: list[str]
     silent: list[str]
+    waiting: frozenset[tuple[str, str]] = frozenset()
 
 
 def catalogue(connection: Connection) -> Catalogue:
@@ -97,10 +107,9 @@ def warning_of(known: Catalogue, handler: str | None) -> str | None:
     """
     if not known.asked or known.silent or not handler or handler in known.handlers:
         return None
-    return (
-        f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its attempts fail. "
-        "`scylla-spark handler list` shows those that are there."
-    )
+    near = difflib.get_close_matches(handler, known.handlers, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else "`scylla-spark handler list` shows those that are there."
+    return f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its tasks wait until one has. {hint}"
 
 
 def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
@@ -114,6 +123,39 @@ def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
     return [warning for warning in found if warning is not None]
 
 
+class HandlerWarnings:
+    """Warns of handlers that no dispatcher has, whoever names them.
+
+    Args:
+        connection: to the deployment.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._asked: set[str] = set()
+
+    def of(self, handlers: Iterable[str | None]) -> list[str]:
+        """What to say of these names; nothing where dispatchers cannot be asked."""
+        try:
+            return warnings_of(catalogue(self._connection), handlers)
+        except SchedulerError:
+            return []
+
+    def log(self, handlers: Iterable[str | None]) -> None:
+        """Logs the same, of each name once, from a thread of its own: who enqueues waits for no dispatcher."""
+        new = {name for name in handlers if name} - self._asked
+        if new and len(self._asked) < _MOST:
+            self._asked |= new
+            threading.Thread(target=self._log, args=(new,), name="handler-warnings", daemon=True).start()
+
+    def _log(self, names: set[str]) -> None:
+        try:
+            for warning in self.of(names):
+                _log.warning(warning)
+        except Exception:  # such as a connection that was closed meanwhile: nobody is warned then
+            _log.debug("dispatchers cannot be asked for their handlers", exc_info=True)
+
+
 def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
     """What some dispatchers tell, put together; any program may have said so, and what is no handler is passed over.
 
@@ -122,18 +164,20 @@ def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
     """
     found: dict[str, tuple[KnownHandler, list[Holder]]] = {}
     differs, asked, silent = set(), [], []
+    waiting: set[tuple[str, str]] = set()
     for address, answer in told:
         asked.append(address)
         if answer is None:
             silent.append(address)
             continue
+        waiting |= set(told_rows(answer.get("waiting"), {"queue": str, "handler": str}))
         since = answer.get("since")
         for one in _handlers(answer.get("handlers")):
             first, holders = found.setdefault(one.name, (one, []))
             holders.append(Holder(address.removeprefix("http://"), since[:40] if isinstance(since, str) else ""))
             if one != first:
                 differs.add(one.name)
-    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent)
+    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent, frozenset(waiting))
 
 
 def _handlers(value: object) -> list[KnownHandler]:

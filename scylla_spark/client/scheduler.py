@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, ov
 
 from scylla_spark.client import notification_rules
 from scylla_spark.client.connection import Connection
+from scylla_spark.client.handlers import HandlerWarnings
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
 from scylla_spark.client.queues.handle import QueueHandle, is_reusable
 from scylla_spark.client.queues.tasks import QueueTasks
@@ -45,7 +46,7 @@ R = TypeVar("R")
 class Scheduler:
     """One deployment, seen by a client. Thread safe; connections are made when first needed.
 
-    `connection` is what handles and the command line ask through.
+    `connection` is what handles and the command line ask through; `handler_warnings` says which handlers no dispatcher has.
 
     Args:
         settings: how to reach Kafka and the tables; `connect` reads them from the usual sources.
@@ -54,6 +55,7 @@ class Scheduler:
 
     def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
         self.connection = Connection(settings, spark)
+        self.handler_warnings = HandlerWarnings(self.connection)
         self._unique_keys = UniqueKeys(self.connection, self._is_reusable)
 
     @classmethod
@@ -174,6 +176,7 @@ class Scheduler:
         except ArgumentError as error:
             if options.get("uniqueness_key") is None or not same_enqueue.stands(self.connection, command, error):
                 raise
+        self.handler_warnings.log([command.handler])
         return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler))
 
     def task(self, key: TaskKey | str) -> TaskHandle:
@@ -194,6 +197,7 @@ class Scheduler:
         """
         refused: list[Refused] = []
         keys: list[TaskKey] = []
+        handlers: set[str | None] = set()
         futures, sender = [], self.connection.sender
         for index, task in enumerate(tasks):
             try:
@@ -204,7 +208,9 @@ class Scheduler:
                 continue
             futures.append(sender.begin(record))
             keys.append(command.key)
+            handlers.add(command.handler)
         ends = sender.finish(futures)
+        self.handler_warnings.log(handlers)
         return EnqueueResult(self.connection, len(futures), ends, tuple(refused), keys=tuple(keys))
 
     def enqueue_unique(
@@ -225,6 +231,7 @@ class Scheduler:
         options["uniqueness_key"] = key
         command = enqueue_arguments.command(now_us(), handler, payload, **options)
         self._unique_keys.send(command)
+        self.handler_warnings.log([command.handler])
         return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler))
 
     def enqueue_unique_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
@@ -319,6 +326,7 @@ class Scheduler:
 
         if dry_run:
             return schedule_sets.compared(self.connection.plan.state(), schedules, prune, only_new=only_new)
+        self.handler_warnings.log(one.handler for one in schedules)
         return schedule_sets.put(self.connection.plan, schedules, prune, author, only_new=only_new)
 
     def list_schedules(

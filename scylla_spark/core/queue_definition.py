@@ -38,7 +38,7 @@ OnFalse = Literal["succeed", "redeliver"]
 KeyReuse = Literal["never", "when_done"]
 IsolationAsked = Literal["handler", "sandbox"]
 Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES)] | Literal["deployment"] | None
-"""Attempts after the first; None: for ever; "deployment": as the handler or the deployment says."""
+"""Attempts after the first; None: for ever; "deployment": as that says. Handlers that say it come first."""
 
 _Name = Annotated[str, Field(pattern=f"^{PATTERN}$")]
 _AtOnce = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
@@ -82,7 +82,7 @@ class QueueDefinition:
         ageing: tasks become more urgent while they wait.
         lease_us: how long a lease lasts without a sign of life, in microseconds; 0: a task is delivered once, and gone when handed out.
         max_run_us: longest that the lease of a task without a timeout may be extended to, in microseconds.
-        max_retries: attempts after the first; None: for ever; "deployment": as the handler or the deployment says.
+        max_retries: attempts after the first; None: for ever; "deployment": as that says. Handlers that say it come first.
         retry_base_us: wait before the second attempt, in microseconds; None: likewise.
         retry_cap_us: longest wait before an attempt, in microseconds; None: likewise.
         on_exception: what an exception of a handler does: the task is tried again ("retry"), or has failed for good ("fail").
@@ -123,8 +123,8 @@ class QueueDefinition:
         return self.on_false == "redeliver" and self.lease_us > 0
 
     def retry(self, otherwise: Retry) -> Retry:
-        """The policy of its tasks that bring none of their own: what it says, and of the rest what another policy says."""
-        count = otherwise.max_retries if self.max_retries == "deployment" else self.max_retries
+        """What it says of retries, and of the rest what another policy says."""
+        count = otherwise.terms[0] if self.max_retries == "deployment" else self.max_retries
         base_ms = otherwise.base_ms if self.retry_base_us is None else self.retry_base_us // 1000
         cap_ms = otherwise.cap_ms if self.retry_cap_us is None else self.retry_cap_us // 1000
         return Retry.from_ms(count, base_ms, cap_ms)

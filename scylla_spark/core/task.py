@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import FilePath
-from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES, RETRIES, RETRY_BASE, RETRY_CAP
+from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown
 
@@ -36,6 +36,9 @@ RATE_LIMITED: Final = "rate_limited"  # kind of a failure of what yielded; its m
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED, DUPLICATE})
+INHERITED: Final = "inherited"
+NOT_GIVEN: Final = -1
+"""In place of a number of a retry policy that its task leaves out, on the wire between our parts and in tables."""
 FAILURES: Final = frozenset({FAILED, ABORTED, TIMED_OUT})
 """Outcomes of what was run, and did not do what it was to."""
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
@@ -48,48 +51,66 @@ MAX_LAST_ERROR_CHARS: Final = 1_000
 class Retry:
     """When a failed task runs again.
 
-    Before attempt n ≥ 2 the wait is uniform in [w/2, w] with w = min(cap, base · 2^(n-2)).
+    Before attempt n ≥ 2 the wait is uniform in [w/2, w] with w = min(cap, base · 2^(n-2)). What is left out comes from the
+    handler of the task, then from its queue, then from the deployment.
 
     Args:
-        max_retries: attempts after the first, at most 2³¹ - 1; None means for ever.
-        base: wait before the second attempt (duration, see `duration`).
-        cap: longest wait (duration).
+        max_retries: attempts after the first, at most 2³¹ - 1; None means for ever. Default: "inherited", left out.
+        base: wait before the second attempt (duration, see `duration`). Default: None, left out.
+        cap: longest wait (duration). Default: None, left out.
+
+    Attributes:
+        base_ms: `base` in milliseconds; NOT_GIVEN: it is left out.
+        cap_ms: the same of `cap`.
     """
 
-    max_retries: int | None = RETRIES
-    base: timedelta | str | float = RETRY_BASE
-    cap: timedelta | str | float = RETRY_CAP
+    max_retries: int | Literal["inherited"] | None = INHERITED
+    base: timedelta | str | float | None = None
+    cap: timedelta | str | float | None = None
     base_ms: int = field(init=False)
     cap_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         count: object = self.max_retries
-        if count is not None and not (type(count) is int and 0 <= count <= MOST_RETRIES):
+        if count not in (None, INHERITED) and not (type(count) is int and 0 <= count <= MOST_RETRIES):
             raise ArgumentError(
                 f"max_retries is {shown(count)}.",
                 hint=f"Pass a whole number from 0 to {MOST_RETRIES}, or None for ever.",
                 reason="wrong_value",
             )
-        object.__setattr__(self, "base_ms", duration_ms(self.base))
-        object.__setattr__(self, "cap_ms", duration_ms(self.cap))
+        object.__setattr__(self, "base_ms", NOT_GIVEN if self.base is None else duration_ms(self.base))
+        object.__setattr__(self, "cap_ms", NOT_GIVEN if self.cap is None else duration_ms(self.cap))
 
     @classmethod
     def from_ms(cls, max_retries: int | None, base_ms: int, cap_ms: int) -> Retry:
-        """Policy from the units of tables and wire.
+        """Policy from the units of tables and wire; the inverse of `terms`.
 
         Args:
-            max_retries: attempts after the first; None: for ever.
+            max_retries: attempts after the first; None: for ever; NOT_GIVEN: left out, as with the others.
             base_ms: wait before the second attempt.
             cap_ms: longest wait.
         """
-        return cls(max_retries, timedelta(milliseconds=base_ms), timedelta(milliseconds=cap_ms))
+        waits = (None if ms == NOT_GIVEN else timedelta(milliseconds=ms) for ms in (base_ms, cap_ms))
+        return cls(INHERITED if max_retries == NOT_GIVEN else max_retries, *waits)
+
+    @property
+    def terms(self) -> tuple[int | None, int, int]:
+        """Number of retries (None: for ever), base and cap in milliseconds; NOT_GIVEN in place of what is left out."""
+        return (NOT_GIVEN if self.max_retries == INHERITED else self.max_retries), self.base_ms, self.cap_ms
+
+    def filled(self, otherwise: Retry) -> Retry:
+        """This policy, with what it leaves out as another one says."""
+        pairs = zip(self.terms, otherwise.terms, strict=True)
+        count, base_ms, cap_ms = (other if own == NOT_GIVEN else own for own, other in pairs)
+        return Retry.from_ms(count, base_ms or 0, cap_ms or 0)
 
     def allows(self, attempts: int) -> bool:
-        """Whether another attempt may follow after `attempts` attempts."""
-        return self.max_retries is None or attempts <= self.max_retries
+        """Whether another attempt may follow after `attempts` attempts; of a policy that leaves nothing out."""
+        most = self.terms[0]
+        return most is None or attempts <= most
 
     def wait_us(self, next_attempt: int, rng: random.Random) -> int:
-        """Microseconds to wait before attempt number `next_attempt`; before the first and second alike."""
+        """Microseconds to wait before attempt number `next_attempt`; before the first and second alike. As with `allows`."""
         longest = min(self.cap_ms, self.base_ms << max(0, min(next_attempt - 2, 40))) * 1000
         return rng.randint(longest // 2, longest)
 

@@ -117,4 +117,4 @@ def _moment(options: FollowUpOptions) -> tuple[int, int]:
 def _terms(retry: Retry | None) -> WireRetry | None:
     if retry is not None and not isinstance(retry, Retry):
         raise TypeError(f"retry is {shown(retry)}; pass Retry(max_retries=…)")
-    return None if retry is None else WireRetry(retry.max_retries, retry.base_ms, retry.cap_ms)
+    return None if retry is None else WireRetry(*retry.terms)

@@ -103,8 +103,9 @@ class VirtualDispatcher:
         self._handlers = handlers
         self._counted = counted
         self._noted = noted
-        self._policies = HandlerPolicies(settings, self.queues)
-        self._policies.know({name: one.info for name, one in handlers.items()})
+        self._policies = HandlerPolicies(settings, self.queues, children=0)
+        infos = {name: one.info for name, one in handlers.items()}
+        self._policies.know(infos, {info.executor for info in infos.values()})
         limits = engine_limits(settings)
         in_flight = limits.max_in_flight * limits.partitions
         limits = replace(limits, partitions=1, max_in_flight=in_flight, max_held_bytes=1 << 40)

@@ -18,7 +18,8 @@ from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.executors import shared_resources
 from scylla_spark.executors.local.attempt_spans import opened
-from scylla_spark.executors.restore_process import Surroundings
+from scylla_spark.executors.restore_process import Surroundings, note_setters
+from scylla_spark.executors.watched_modules import watch_modules
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.capture_prints import Printed, choose_level
 from scylla_spark.worker.handlers import Source, resolved
@@ -120,6 +121,7 @@ def main(
     if sys.platform == "linux":
         die_with(parent, signal.SIGKILL)
     channel = _Channel(connection, memory)
+    note_setters()
     try:
         handlers = resolved(source)
         spans = opened() if wants_spans else None
@@ -132,15 +134,16 @@ def main(
     with Printed(alone=True) if wants_lines else nullcontext() as printed:
         if wants_lines:
             choose_level()
+        watch_modules()
         surroundings = Surroundings()
         while True:
             lease = orders.get()
             heard = None if printed is None else printed.by(partial(channel.say, LINE, lease.token))
             work(handlers, lease, spans, heard)
-            surroundings.restore()
+            clean = surroundings.restore()
             if not channel.whole:
                 os._exit(_CUT_OFF)  # the parent finds the report in the memory
-            channel.say(DONE, lease.token)
+            channel.say(DONE, lease.token, clean)
 
 
 def _listen(connection: Connection, channel: _Channel, orders: SimpleQueue[Lease]) -> None:

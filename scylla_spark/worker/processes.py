@@ -109,11 +109,14 @@ class ChildPlace:
             while (why := run.too_long()) is None:  # also while it says one thing after the other
                 said = self._said(_LOOK_S)
                 if said is not None and said[:2] == (child.DONE, lease.token):
-                    return
+                    if said[2]:
+                        return
+                    break  # the task has left something behind that cannot be restored
                 if said is not None:
                     run.take(said)
-            self._process.kill()
-            run.fail(*why)
+            if why is not None:
+                self._process.kill()
+                run.fail(*why)
         except (EOFError, OSError):
             self._outlast(run, lease.token)
         except Exception:  # the child may be at work on it still: the next task gets another one
@@ -247,9 +250,13 @@ class _Run:
 
 def _say_goodbye(process: Any, channel: Connection) -> None:
     """Gives a child a moment to tear down what its handlers share."""
+    until_us = boot_us() + round(_GOODBYE_S * 1e6)
     with contextlib.suppress(OSError):
         channel.send((child.END,))
-        process.join(_GOODBYE_S)
+        while (
+            process.exitcode is None and boot_us() < until_us
+        ):  # `join` waits for ever for one that closed its descriptors
+            time.sleep(_END_LOOK_S)
 
 
 def _sent(lease: Lease, token: str, output: Output) -> Exception | None:

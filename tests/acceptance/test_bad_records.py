@@ -97,25 +97,29 @@ def test_unknown_fields_are_kept(deployment, foreign):
     assert deployment.completed([key])[key]["outcome"] == "succeeded"
 
 
-def test_an_unknown_handler_is_a_failed_attempt(deployment, foreign):
+def test_a_task_whose_handler_is_unknown_waits_in_its_lane_until_it_is_cancelled(deployment, foreign, scheduler):
     key = TaskKey(now(), "bad-unknown-handler", "u")
     neighbour = key._replace(time_us=key.time_us + 1, uniqueness_key="neighbour")
     foreign.put(key, handler="no.such.handler", retry={"maxRetries": 1, "base": "100ms", "cap": "100ms"})
     foreign.put(neighbour)
+    told = waits_for_its_handler(scheduler, key)
+    assert (told["attempts"], "'no.such.handler'" in told["why"]) == (0, True)
+    scheduler.task(key).cancel()
     ended = deployment.completed([key, neighbour])
-    assert (ended[key]["outcome"], ended[key]["attempt"]) == ("failed", 2)
-    assert ended[key]["error_class"] == "handler_unknown"
-    assert "no.such.handler" in ended[key]["error_message"]
-    assert ended[neighbour]["outcome"] == "succeeded"
+    assert (ended[key]["outcome"], ended[neighbour]["outcome"]) == ("cancelled", "succeeded")
 
 
-def test_a_handler_whose_executor_is_off_runs_nowhere_else_and_the_error_says_what_to_set(deployment, foreign):
+def test_a_task_whose_executor_is_off_waits_and_the_answer_to_why_says_what_to_set(deployment, foreign, scheduler):
     key = TaskKey(now(), "bad-executor-off", "u")
-    foreign.put(key, handler="work-on-spark", retry={"maxRetries": 0})
-    ended = deployment.completed([key])[key]
-    assert (ended["outcome"], ended["error_class"]) == ("failed", "handler_unknown")
-    assert "'spark', which is off here: set dispatch.spark_slots" in ended["error_message"]
-    assert deployment.history(key.ordering_id) == []
+    foreign.put(key, handler="work-on-spark")
+    assert "'spark', which is off here: set dispatch.spark_slots" in waits_for_its_handler(scheduler, key)["why"]
+    scheduler.task(key).cancel()
+    assert deployment.completed([key])[key]["outcome"] == "cancelled"
+
+
+def waits_for_its_handler(scheduler, key):
+    """The answer to why a task does not run, once it is that its handler is not there."""
+    return eventually(lambda: (told := scheduler.task(key).explain())["reason"] == "no_handler" and told, PATIENCE, key)
 
 
 def _counted(deployment, what: str) -> float:

@@ -278,7 +278,7 @@ def test_an_operation_about_all_queues_tells_of_ones_own(client, site, keys, ope
 def test_an_explanation_names_no_other_task(client, site, keys):
     """A dispatcher tells what is before a task in its lane, and that may be of another queue."""
     head, path = str(keys.head), f"/v1/tasks/{path_of(keys.behind)}/explain"
-    told = {"key": str(keys.behind), "state": "ready", "attempts": 0, "source": "a dispatcher", "conditions": [
+    told = {"key": str(keys.behind), "state": "ready", "attempts": 0, "source": "a dispatcher", "reason": "", "holders": [], "conditions": [
         {"name": "it is due", "met": True, "detail": "then"}, {"name": "it is the head", "met": False, "detail": f"before it: {head}"},
     ]}  # fmt: skip
     for why, shown in (
@@ -288,6 +288,9 @@ def test_an_explanation_names_no_other_task(client, site, keys):
         site.app.state.api.scheduler.task = lambda key, why=why: SimpleNamespace(explain=lambda: told | {"why": why})
         found = asked(client, "GET", path)
         assert (found["why"], [one["detail"] for one in found["conditions"]]) == (shown, ["then", ""])
+    told |= {"holders": [FOREIGN], "why": f"It is due, but queue {FOREIGN!r} holds 13 of its 16 children."}
+    site.app.state.api.scheduler.task = lambda key: SimpleNamespace(explain=lambda: told)
+    assert FOREIGN not in asked(client, "GET", path)["why"]
 
 
 @pytest.mark.parametrize("path", ["", ":next", ":previous", ":explain", "/fires"])

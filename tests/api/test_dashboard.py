@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import pytest
 
+from scylla_spark.client.tasks import explain
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
@@ -601,6 +602,23 @@ def test_partitions_of_a_dispatcher_that_was_killed_are_told_and_no_longer_once_
         "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 20_000_000
     )
     assert client.get("/v1/overview").json()["banners"] == []
+
+
+def test_lanes_that_wait_for_a_handler_and_queues_that_hold_the_children_are_told(site, client, monkeypatch):
+    api = site.app.state.api
+    monkeypatch.setattr(api.tail, "standing", lambda: {0: Standing(5, 5, resigned=False)})
+    monkeypatch.setattr(api.scheduler.connection, "owner_address", lambda number: "http://127.0.0.1:1")
+    status = {
+        "partitions": [{"partition": 0}],
+        "no_handler": [{"queue": "mail", "handler": "sum_flie", "lanes": 3}, {"queue": 7}],
+        "holding": [{"queue": "bulk", "executor": "local", "held": 13, "children": 16, "lanes": 40}, "x"],
+    }
+    monkeypatch.setattr(explain, "ask", lambda address, path: status)
+    found = client.get("/v1/overview").json()["banners"]
+    assert [one["kind"] for one in found] == ["no_handler", "queue_holds_children"]
+    assert "3 lanes wait" in found[0]["text"]
+    assert "'sum_flie'" in found[0]["text"]
+    assert "Queue 'bulk' holds 13 of the 16 children" in found[1]["text"]
 
 
 def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):

@@ -576,7 +576,7 @@ def test_copies_of_a_task_carry_all_that_was_said_of_it(client, site):
     words = shlex.split(found["CLI"])
     assert words[3:] == [
         '--payload={"a": 1}', "--ordering-id=l", "--uniqueness-key=k", "--queue=mail", "--priority=7", "--timeout=30s", "--expires=10m",
-        "--tag=urgent", "--tag=e u", "--unique", "--max-retries=7", "--", "h",
+        "--tag=urgent", "--tag=e u", "--unique", "--max-retries=7", "--retry-base=20s", "--retry-cap=2m", "--", "h",
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from scylla_spark import cli
 from scylla_spark.cli.context import Context
 from scylla_spark.client import handlers
-from scylla_spark.client.handlers import catalogue, gathered
+from scylla_spark.client.handlers import Catalogue, catalogue, gathered
 from scylla_spark.config.settings import Metrics
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ConfigError
@@ -27,6 +27,7 @@ from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from tests.api.test_api_access import give
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
+from tests.support.waiting import holds
 
 MODULE = dedent('''
     from typing import Literal
@@ -153,10 +154,43 @@ def test_whoever_stores_a_set_of_schedules_is_warned_once_of_each_handler_that_i
         assert "'remnd'" in told["warnings"][0]
 
 
+def told_by(monkeypatch, *rows):
+    """Warnings where a dispatcher tells of these handlers."""
+    monkeypatch.setattr(handlers, "catalogue", lambda connection: gathered([("http://a:1", {"handlers": list(rows)})]))
+    return handlers.HandlerWarnings(None)
+
+
+def test_a_name_that_is_nearly_that_of_a_handler_is_told_which_one_is_meant(monkeypatch):
+    (warning,) = told_by(monkeypatch, row(name="sum_file")).of(["sum_flie", "sum_file"])
+    assert warning == (
+        "No dispatcher that runs has a handler 'sum_flie': unless workers run it, its tasks wait until one has. Did you mean 'sum_file'?"
+    )
+
+
+def test_the_command_that_enqueues_warns_of_a_handler_that_no_dispatcher_has(monkeypatch, capsys):
+    sent = []
+    scheduler = SimpleNamespace(
+        handler_warnings=told_by(monkeypatch, row(name="sum_file")),
+        enqueue=lambda name, *_, **__: sent.append(name) or SimpleNamespace(key="k"),
+    )
+    monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
+    assert cli.run(["task", "enqueue", "sum_flie"]) == 0
+    assert (sent, "Did you mean 'sum_file'?" in capsys.readouterr().err) == (["sum_flie"], True)
+
+
+def test_python_is_warned_once_of_each_name_and_waits_for_no_dispatcher(monkeypatch):
+    warnings, logged = told_by(monkeypatch, row(name="sum_file")), []
+    monkeypatch.setattr(handlers, "_log", SimpleNamespace(warning=logged.append))
+    for _ in range(3):
+        warnings.log(["sum_flie", None])
+    assert holds(lambda: logged)
+    assert ["Did you mean 'sum_file'?" in one for one in logged] == [True]
+
+
 def test_the_command_that_stores_schedules_warns_of_a_handler_that_no_dispatcher_has(monkeypatch, capsys, tmp_path):
-    told = gathered([("http://a:1", {"handlers": [row()]})])
+    made = told_by(monkeypatch, row())
     plan = SimpleNamespace(state=PlanState)
-    scheduler = SimpleNamespace(handlers=lambda: told, connection=SimpleNamespace(plan=plan))
+    scheduler = SimpleNamespace(handler_warnings=made, connection=SimpleNamespace(plan=plan))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
     names = ("h", "nosuch")
@@ -235,7 +269,7 @@ def test_a_forkserver_that_tells_nonsense_of_a_form_is_a_clear_error():
 
 def test_without_a_dispatcher_nothing_is_listed_and_nobody_is_asked():
     connection = SimpleNamespace(owner_address=lambda partition: "", rules=SimpleNamespace(partitions=4))
-    assert catalogue(connection) == ({}, frozenset(), [], [])
+    assert catalogue(connection) == Catalogue({}, frozenset(), [], [])
 
 
 def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
@@ -263,3 +297,17 @@ def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
     code, _, err = run("handler", "show", "none")
     assert code != 0
     assert "handler list" in err
+
+
+def test_a_list_says_which_due_tasks_wait_for_a_handler(client, site, monkeypatch):
+    api = site.app.state.api
+    told = {"handlers": [], "waiting": [{"queue": "mail", "handler": "sum_flie", "lanes": 2}, {"queue": 7}]}
+    monkeypatch.setattr(api.handlers, "_look", lambda: gathered([("http://a:1", told)]))
+    plain = dict.fromkeys(("priority", "error_class", "next_attempt_at", "enqueued_at", "ended_at", "tags"))
+    plain |= {"scheduled_time": 0, "ordering_id": "l", "uniqueness_key": "u", "attempts": 0, "cancel_requested": False}
+    rows = [
+        plain | {"state": state, "queue": queue, "handler": "sum_flie"}
+        for state, queue in (("ready", "mail"), ("scheduled", "mail"), ("ready", "gpu"))
+    ]
+    monkeypatch.setattr(api.pages, "page", lambda *_, **__: rows)
+    assert [one["reason"] for one in client.get("/v1/tasks").json()["tasks"]] == ["no_handler", None, None]

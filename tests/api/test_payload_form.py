@@ -229,7 +229,7 @@ def test_json_can_be_written_instead_and_is_where_nobody_tells_of_fields(client)
 def test_a_handler_that_nobody_has_is_warned_of_where_its_task_is_shown(client):
     answer = sent(client, "/ui/tasks:new", client.get("/ui/tasks:new"), handler="remnd", payload="{}")
     assert "remnd" in answer.headers["set-cookie"]
-    assert "handler%20list" in answer.headers["set-cookie"]
+    assert "Did%20you%20mean" in answer.headers["set-cookie"]
 
 
 @pytest.mark.parametrize("told", [

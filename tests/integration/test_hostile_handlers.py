@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import random
+import signal
 import socket
 import struct
 import tempfile
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors.local import child_handle, supervisor
+from scylla_spark.executors.local import child_handle, forkserver_handle
+from scylla_spark.executors.local import pool as pool_module
 from scylla_spark.executors.local.pool import LocalPool
 from tests.support.executor_conformance import GRACE_S, Running, alive, invocation
 from tests.support.waiting import holds
@@ -242,15 +244,43 @@ def test_calls_whose_bytes_a_handler_has_read_go_elsewhere(small, monkeypatch):
     assert {outcome.outcome for outcome in small.wait(calls, within=40)} <= {"succeeded", "failed"}
 
 
-def test_forkserver_that_a_handler_has_frozen_is_replaced(monkeypatch):
-    monkeypatch.setattr(supervisor, "_STUCK_FORKSERVER_US", 2_000_000)
-    executor = LocalPool([HANDLERS], min_children=1, max_children=2, kill_grace_s=0.1)
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_forkserver_that_a_handler_has_stopped_is_continued(small):
+    forkserver = small.executor._forkserver._process.pid
+    outcome = small.run(invocation("hostile.stop_parent", timeout_ms=500), within=20)[0]
+    assert outcome.outcome == "timed_out", "it is the forkserver that kills its child"
+    assert small.one("noop").outcome == "succeeded"
+    assert small.executor._forkserver._process.pid == forkserver
+
+
+def test_forkserver_that_is_stopped_again_and_again_is_replaced(small, monkeypatch):
+    monkeypatch.setattr(forkserver_handle.signal, "SIGCONT", 0)  # as if another SIGSTOP followed each
+    forkserver = small.executor._forkserver._process.pid
+    os.kill(forkserver, signal.SIGSTOP)
+    assert holds(lambda: small.executor._forkserver._process.pid != forkserver)
+    assert small.one("noop").outcome == "succeeded"
+
+
+def test_children_that_live_get_the_work_while_the_forkserver_is_stopped(monkeypatch):
+    monkeypatch.setattr(pool_module, "_LOOK_US", 1 << 60)
+    executor = LocalPool([HANDLERS], min_children=1, max_children=8, kill_grace_s=GRACE_S)
     running = Running(executor)
+    forkserver = executor._forkserver._process.pid
     try:
-        outcome = running.run(invocation("hostile.stop_parent", timeout_ms=500), within=40)[0]
-        assert outcome.outcome == "timed_out"
         assert running.one("noop").outcome == "succeeded"
+        os.kill(forkserver, signal.SIGSTOP)
+        calls = [invocation("hostile.slow") for _ in range(8)]
+        assert {outcome.outcome for outcome in running.run(*calls, within=10)} == {"succeeded"}
+        assert state_of(forkserver) == "T"
+        os.kill(forkserver, signal.SIGCONT)
+        assert {outcome.outcome for outcome in running.run(*[invocation("hostile.slow") for _ in range(8)])} == {
+            "succeeded"
+        }
     finally:
+        os.kill(forkserver, signal.SIGCONT)
         executor.stop(drain_s=0)
 
 

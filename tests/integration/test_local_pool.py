@@ -271,6 +271,7 @@ class TestLocalPool:
         kill_hard(forkserver)
         outcome = running.wait([call])[0]
         assert (outcome.outcome, outcome.failure.kind) == ("failed", "child_died")
+        assert "the process that starts children" in outcome.failure.message, "nobody wonders about memory"
         assert running.one("noop").outcome == "succeeded"
         assert not alive(child)
 

@@ -71,6 +71,14 @@ def look(task: Task) -> dict[str, Any]:
     }
 
 
+@handler("attack.stops", isolation="sandbox")
+def stops(task: Task) -> None:
+    """Stops the process that starts the children of its sandbox, and hangs."""
+    if task.payload:
+        os.kill(os.getppid(), signal.SIGSTOP)
+        signal.pause()
+
+
 @handler("attack.leaves", isolation="sandbox")
 def leaves(task: Task) -> int:
     """Leaves a process and 40 MB of files behind, and says how many files it has found."""

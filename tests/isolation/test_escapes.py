@@ -189,6 +189,12 @@ def test_handlers_of_a_sandbox_never_run_where_all_others_do(outside, place):
     assert (found.outcome, found.failure.kind) == ("failed", "isolation_unavailable")
 
 
+def test_a_sandbox_whose_forkserver_a_task_has_stopped_goes_on(boxes):
+    box = boxes["own/attack.stops"]
+    assert box.run(invocation("attack.stops", "stop", timeout_ms=500))[0].outcome == "timed_out"
+    assert box.one("attack.stops").outcome == "succeeded"
+
+
 def test_nothing_is_left_when_a_sandbox_ends(settings, outside):
     before = _children(os.getpid())
     executor = asked_for(settings, outside.executor.handlers())["own/attack.look"]

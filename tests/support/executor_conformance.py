@@ -202,8 +202,24 @@ class ChildConformance(HandlerConformance):
         assert {tenant for _, tenant, *_ in found} == {None}
         assert len(set(found)) == len(processes), "executors of a cluster have folders of their own"
 
+    @pytest.mark.parametrize("what", ["alarm", "limit", "zone", "module", "thread"])
+    def test_what_a_task_leaves_in_its_process_does_not_meet_the_next(self, running, what):
+        found = running.one("find_after", 0).result
+        calls = [
+            invocation("leave_behind", what) for _ in range(16)
+        ]  # as many as there are children, so that each has it
+        running.run(*calls)
+        after = running.run(*[invocation("find_after", 0.4 if what == "alarm" else 0) for _ in calls])
+        assert [(one.outcome, one.failure, one.result) for one in after] == [("succeeded", None, found)] * len(calls)
+
     def test_copy_of_a_child_that_a_handler_forks_reports_nothing(self, running):
         assert running.one("fork").result == '"original"'
+
+    @pytest.mark.parametrize("handler", ["raise_slow", "close_and_hang"])
+    def test_task_that_is_killed_for_its_time_is_timed_out_whatever_its_child_still_does(self, running, handler):
+        call = invocation(handler, timeout_ms=700)
+        assert running.run(call)[0].failure.kind == "timed_out"
+        assert running.one("noop").outcome == "succeeded"
 
     def test_child_that_closed_its_descriptors_is_replaced_and_its_outcome_kept(self, running):
         assert running.one("close_all").outcome == "succeeded"

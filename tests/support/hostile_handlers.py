@@ -93,6 +93,11 @@ def steal(task: Task) -> None:
         os.set_blocking(sock, True)
 
 
+@handler("hostile.slow")
+def slow(task: Task) -> None:
+    time.sleep(0.02)
+
+
 @handler("hostile.stop_parent")
 def stop_parent(task: Task) -> None:
     """Freezes the process that forks and kills children, then hangs."""

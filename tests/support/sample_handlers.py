@@ -6,9 +6,11 @@ import ctypes
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from functools import partial
@@ -89,8 +91,6 @@ def go_on(task: Task, ctx: TaskContext) -> object:
     if task.payload == "raise":
         raise ValueError("as asked")
     if task.payload == "threads":
-        import threading
-
         told = [threading.Thread(target=ctx.checkpoint, args=({"row": n},)) for n in range(20)]
         for thread in told:
             thread.start()
@@ -236,6 +236,23 @@ class Hostile(Exception):
 @handler("raise_hostile")
 def raise_hostile(task: Task) -> None:
     raise Hostile
+
+
+class Slow(Exception):
+    def __str__(self) -> str:
+        time.sleep(300)
+        return "late"
+
+
+@handler("raise_slow", timeout="700ms")
+def raise_slow(task: Task) -> None:
+    raise Slow
+
+
+@handler("close_and_hang", timeout="700ms")
+def close_and_hang(task: Task) -> None:
+    os.closerange(0, 1000)
+    time.sleep(300)
 
 
 @handler("raise_huge")
@@ -391,3 +408,28 @@ def rearrange(task: Task) -> list[object]:
     os.environ.pop("PATH", None)
     os.chdir("/")
     return found
+
+
+@handler("leave_behind")
+def leave_behind(task: Task) -> int:
+    """Leaves something behind for the next task of its process, as the payload says; its process id."""
+    if task.payload == "alarm":
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+    elif task.payload == "limit":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    elif task.payload == "zone":
+        os.environ["TZ"] = "Asia/Tokyo"
+        time.tzset()
+    elif task.payload == "module":
+        json.dumps = None
+    elif task.payload == "thread":
+        threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+    return os.getpid()
+
+
+@handler("find_after")
+def find_after(task: Task) -> list[object]:
+    """What a task needs of its process: time, files, a zone, modules and no thread of others."""
+    time.sleep(task.payload)
+    Path(__file__).read_text()
+    return [json.loads(json.dumps(time.tzname)), threading.active_count()]

@@ -419,6 +419,7 @@ def test_settings_of_the_whole_interpreter_belong_to_entries_of_processes():
     """Somebody's notebook that starts a deployment keeps its own garbage collector and thread switches."""
     entries = {
         "services/process_main.py", "services/api/__main__.py", "cli/__init__.py", "executors/local/forkserver.py", "transforms/records.py",
+        "executors/restore_process.py",  # gives back what a handler has changed
     }  # fmt: skip
     calls = re.compile(r"\bsys\.setswitchinterval\(|\bgc\.(?:freeze|set_threshold|disable)\(")
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if calls.search(path.read_text())}

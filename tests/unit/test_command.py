@@ -69,7 +69,7 @@ def test_a_plain_foreign_record_is_a_command():
         (record(taskData="text"), "wrong_value"),
         (record(priority="9"), "wrong_value"),
         (record(priority=256), "wrong_value"),
-        (record(version=4), "unknown_version"),
+        (record(version=5), "unknown_version"),
         (record(type="explode"), "wrong_value"),
         (record(handler="../../etc/passwd; rm"), "wrong_value"),
         (record(timeout="soon"), "wrong_value"),
@@ -98,10 +98,14 @@ def test_a_bad_record_is_refused_with_its_reason(value, reason):
 @pytest.mark.parametrize(
     "said", [{}, {"maxRetries": None}, {"maxRetries": 3, "base": "1s"}, {"base": "5s"}, {"cap": "1m"}]
 )
-def test_what_a_retry_policy_leaves_out_is_what_clients_leave_out(said):
+def test_what_a_retry_policy_leaves_out_is_left_out_by_every_way_in_and_stays_so(said):
     told = {{"maxRetries": "max_retries"}.get(name, name): value for name, value in said.items()}
     for policy in (Retry(**told), RetryBody(**told).policy()):
-        assert judge(record(retry=said)).retry == WireRetry(policy.max_retries, policy.base_ms, policy.cap_ms)
+        command = judge(record(retry=said))
+        assert command.retry == WireRetry(*policy.terms)
+        written = json.loads(encode(command))
+        assert (written["retry"].keys(), written["version"]) == (said.keys(), 4)
+        assert Retry.from_ms(*command.retry) == Retry.from_ms(*policy.terms)
 
 
 def test_a_record_on_a_partition_that_is_not_its_lanes_is_refused():
@@ -170,7 +174,7 @@ json_values = st.recursive(
     priority=st.integers(0, 255),
     timeout_ms=st.none() | st.integers(0, 10**9),
     retry=st.none()
-    | st.builds(WireRetry, st.none() | st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 10**9)),
+    | st.builds(WireRetry, st.none() | st.integers(-1, 10**6), st.integers(-1, 10**9), st.integers(-1, 10**9)),
 )
 @pytest.mark.slow
 def test_what_encode_writes_validate_reads_back(
@@ -199,6 +203,14 @@ def test_what_version_3_wrote_is_read():
     value = (FROZEN.parent / "tasks_v3" / "enqueue.json").read_bytes()
     assert json.loads(value)["version"] == 3
     command = newest_command()._replace(unique=True)
+    assert judge(value) == judge(encode(command)) == command
+
+
+def test_what_version_4_wrote_is_read():
+    """Version 4 is that of retry policies that leave fields out."""
+    value = (FROZEN.parent / "tasks_v4" / "enqueue.json").read_bytes()
+    assert json.loads(value)["version"] == 4
+    command = newest_command()._replace(retry=WireRetry(1, -1, 600_000))
     assert judge(value) == judge(encode(command)) == command
 
 

@@ -13,7 +13,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.core.records.command import Command, Rules
 from scylla_spark.core.task import Retry, Task
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.io.delta.deployment_record import deployment, stored_rules
@@ -32,8 +32,8 @@ def test_rules_of_records(settings):
 
 def test_retry_policy(settings):
     dispatch = settings.dispatch
-    made, plain = Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap), Retry()
-    assert (made.max_retries, made.base_ms, made.cap_ms) == (plain.max_retries, plain.base_ms, plain.cap_ms)
+    made = Retry().filled(Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap))
+    assert made == Retry(RETRIES, RETRY_BASE, RETRY_CAP).filled(Retry())
 
 
 def test_bounds_of_the_engine(settings):

@@ -69,7 +69,7 @@ def test_a_client_that_names_such_an_instant_is_told(when):
         ("version", "true", "wrong_value"),
         ("version", "1.0", "wrong_value"),
         ("version", "0", "wrong_value"),
-        ("version", "4", "unknown_version"),
+        ("version", "5", "unknown_version"),
         ("version", "9" * 400, "unknown_version"),
         ("priority", "1e2", "wrong_value"),
         ("priority", "9" * 400, "wrong_value"),

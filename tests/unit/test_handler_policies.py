@@ -5,15 +5,17 @@ import json
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.bounds import Limits
+from scylla_spark.core.engine.bounds import Limits, retry_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
+from scylla_spark.executors import catalog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import Isolation
-from scylla_spark.executors.switched_off import unsandboxed
+from scylla_spark.executors.unsandboxed import Unsandboxed
+from scylla_spark.services.dispatch.describe import describe_waiting, explain
 from scylla_spark.services.dispatch.engine_settings import limits_of
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from tests.support.engine_harness import NOW, Harness
@@ -29,7 +31,8 @@ def defined(**fields):
 def policies(definition=None, **handlers):
     queues = QueuesInForce({"default": definition} if definition is not None else {})
     made = HandlerPolicies(Settings(dispatch={"retry_base": "1s", "retry_cap": "8s", "max_retries": 2}), queues)
-    made.know({"h": HandlerInfo("h"), **{name: HandlerInfo(name, **info) for name, info in handlers.items()}})
+    infos = {"h": HandlerInfo("h"), **{name: HandlerInfo(name, **info) for name, info in handlers.items()}}
+    made.know(infos, {"local", "own/boxed", "own/limited"})
     return made
 
 
@@ -62,14 +65,19 @@ def retry(made, handler="h"):
     return found.max_retries, found.base_ms, found.cap_ms
 
 
-def test_of_retries_counts_the_task_then_the_queue_then_the_handler_then_the_deployment():
-    own = {"slow": {"retry": Retry(7, "5s", "50s")}}
+def test_of_retries_counts_the_task_then_the_handler_then_the_queue_then_the_deployment():
+    own = {"slow": {"retry": Retry(7, "5s", "50s")}, "few": {"retry": Retry(1)}}
     assert retry(policies(None, **own)) == (2, 1_000, 8_000)
     assert retry(policies(None, **own), "slow") == (7, 5_000, 50_000)
+    assert retry(policies(None, **own), "few") == (1, 1_000, 8_000)
     with_queue = policies(defined(maxRetries=3, retryCap="9s"), **own)
     assert retry(with_queue) == (3, 1_000, 9_000)
-    assert retry(with_queue, "slow") == (3, 5_000, 9_000)
+    assert retry(with_queue, "slow") == (7, 5_000, 50_000)
+    assert retry(with_queue, "few") == (1, 1_000, 9_000)
     assert retry(policies(defined(maxRetries=None))) == (None, 1_000, 8_000)
+    slow = with_queue.of(command("slow"))
+    assert retry_of(command("slow", retry=WireRetry(*Retry(1).terms)), slow) == Retry.from_ms(1, 5_000, 50_000)
+    assert retry_of(command("slow", retry=WireRetry(*Retry(base="2s").terms)), slow) == Retry.from_ms(7, 2_000, 50_000)
     world = World(defined(maxRetries=0))
     world.enqueue(retry=WireRetry(1, 0, 0))
     (first,) = world.pump()
@@ -92,7 +100,7 @@ def test_policies_of_handlers_that_nobody_knows_take_no_memory():
     for number in range(100):
         made.of(command(f"unknown{number}"))
     assert len(made._of_queues) == 1
-    assert made.of(command("unknown")).executor == "local"
+    assert made.of(command("unknown")).executor == "no_handler"
 
 
 def test_a_task_without_a_handler_is_run_by_that_of_its_queue():
@@ -202,14 +210,57 @@ def test_a_queue_that_asks_for_a_sandbox_refuses_handlers_that_are_in_none():
     made = policies(defined(isolation="sandbox"), boxed={"isolation": boxed}, limited={"isolation": limited})
     found = {name: made.of(command(name)).executor for name in ("boxed", "limited", "h", "nobody", None)}
     assert found.pop("boxed") == "own/boxed"
+    assert found.pop("nobody") == "no_handler"
     assert set(found.values()) == {"unsandboxed"}
     assert policies(defined(), boxed={"isolation": boxed}).of(command("h")).executor == "local"
 
 
 def test_what_a_queue_refuses_for_want_of_a_sandbox_fails_and_says_so():
     reported = []
-    refusing = unsandboxed()
+    refusing = Unsandboxed()
     refusing.start(reported.extend)
     refusing.submit([invocation("h")])
     assert (reported[0].outcome, reported[0].failure.kind) == (FAILED, "isolation_unavailable")
     assert "'h'" in reported[0].failure.message
+
+
+def test_a_task_whose_handler_is_not_here_waits_keeps_its_place_and_uses_up_no_retry():
+    world = World()
+    missing = world.enqueue(handler="sum_flie", lane="a")
+    world.enqueue(lane="a", unique="v", due=0.001)
+    world.enqueue(lane="b")
+    (other,) = world.pump()
+    assert other.key.ordering_id == "b", "what is behind it in its lane waits as well"
+    assert world.at(600) == []
+    told = explain(world.engine, world.now, missing)
+    assert (told["attempts"], told["reason"]) == (0, "no_handler")
+    assert "no handler 'sum_flie'" in told["why"]
+    assert [one for one in told["conditions"] if not one["met"]] == [
+        {"name": "this dispatcher has its handler", "met": False, "detail": "sum_flie"}
+    ]
+    assert describe_waiting(world.engine)["no_handler"] == [{"queue": "default", "handler": "sum_flie", "lanes": 1}]
+
+
+def test_a_task_whose_handler_is_not_here_ends_when_it_is_cancelled_or_expires():
+    world = World()
+    cancelled = world.enqueue(handler="nobody", lane="a")
+    world.enqueue(handler="nobody", lane="b", expires_ms=5_000)
+    world.pump()
+    world.command("cancel", cancelled)
+    world.pump()
+    world.at(6)
+    world.pump()
+    assert sorted(outcomes(world)) == ["cancelled", "expired"]
+
+
+def test_an_executor_that_is_off_is_the_same_case_and_the_answer_says_what_to_set():
+    world = World(train={"runs_on": "spark"})
+    key = world.enqueue(handler="train")
+    assert world.pump() == []
+    told = explain(world.engine, world.now, key)
+    assert told["reason"] == "no_handler"
+    assert f"Handler 'train' runs on 'spark', which is off here: {catalog.turned_on_by('spark')}." in told["why"]
+
+
+def test_every_executor_says_what_turns_it_on():
+    assert all(catalog.turned_on_by(name) for name in catalog.EXECUTORS)

@@ -15,6 +15,7 @@ from scylla_spark.core.plan.template_names import names_of
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, OnAbsence, OnEvent, OnRuns, OnTable
+from scylla_spark.core.task import NOT_GIVEN
 from scylla_spark.errors import ArgumentError
 
 NIGHTLY = {"kind": "cron", "expression": "0 2 * * *", "tz": "Europe/Berlin"}
@@ -66,7 +67,7 @@ def test_a_whole_definition_is_read():
         "sync@2",
         600_000,
         90_000,
-        (3, 1_000, 120_000),
+        (3, 1_000, NOT_GIVEN),
     )
     assert isinstance(found.trigger, AnyOf)
     assert [type(branch) for branch in found.trigger.branches] == [AtTimes, OnTable, AnyOf]

@@ -77,7 +77,7 @@ def test_the_engine_has_nothing_to_send_before_its_producer_never_waits(producer
     monkeypatch.setattr(dispatcher, "TasksTail", lambda *_: tasks)
     monkeypatch.setattr(dispatcher, "QueueFollower", lambda *_: nothing)
     monkeypatch.setattr(dispatcher, "producer", lambda *_, **__: producer)
-    monkeypatch.setattr(dispatcher, "unsandboxed", lambda: nothing)
+    monkeypatch.setattr(dispatcher, "Unsandboxed", lambda: nothing)
     for part in ("desk", "_thread", "_outcomes"):
         monkeypatch.setattr(made, part, nothing)
     made.start()

@@ -13,7 +13,6 @@ from scylla_spark.errors import ExitCode
 from scylla_spark.visible import visible_json
 
 if TYPE_CHECKING:
-    from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.schedules.files import FileSchedule
     from scylla_spark.client.schedules.schedule import Schedule
     from scylla_spark.core.plan.state.plan_state import PlanState
@@ -54,7 +53,8 @@ def apply(
         cli.output.say(
             ", ".join(f"{counts[what]} {what}" for what in (*_ORDER, "unchanged", *(["kept"] if only_new else [])))
         )
-        for warning in _unknown_handlers(scheduler, [one for one in schedules if verdicts.get(one.name) != "kept"]):
+        put = [one.handler for one in schedules if verdicts.get(one.name) != "kept"]
+        for warning in scheduler.handler_warnings.of(put):
             cli.output.say(warning)
         if rows and not dry_run and cli.confirmed(_what(counts), yes=yes):
             scheduler.put_schedules(*schedules, prune=prune, only_new=only_new, author=author())
@@ -103,17 +103,6 @@ def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, s
         elif verdicts[name] not in ("unchanged", "kept"):
             rows.append(row | {"after": _brief(definitions[name]) if name in definitions else None})
     return rows
-
-
-def _unknown_handlers(scheduler: Scheduler, schedules: list[Schedule]) -> list[str]:
-    """What to say of handlers that no dispatcher has; nothing where dispatchers cannot be asked."""
-    from scylla_spark.client.handlers import warnings_of
-    from scylla_spark.errors import SchedulerError
-
-    try:
-        return warnings_of(scheduler.handlers(), (one.handler for one in schedules))
-    except SchedulerError:
-        return []
 
 
 def _rank(verdict: str) -> int:

@@ -61,6 +61,8 @@ def enqueue(
     queue: Annotated[str, typer.Option(help="The queue")] = DEFAULT_QUEUE,
     priority: Annotated[int, typer.Option(help="0-255, higher is more urgent")] = 0,
     max_retries: Annotated[int | None, typer.Option(help="Attempts after the first")] = None,
+    retry_base: Annotated[str | None, typer.Option(help="Wait before the second attempt")] = None,
+    retry_cap: Annotated[str | None, typer.Option(help="Longest wait before an attempt")] = None,
     timeout: Annotated[str | None, typer.Option(help="Longest run of an attempt")] = None,
     expires: Annotated[str | None, typer.Option(help="It expires unless it begins so soon after its time")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="By which it is found; may be given several times")] = None,
@@ -72,17 +74,20 @@ def enqueue(
     """Enqueue one task; prints its key."""
     from scylla_spark.clock import from_us
     from scylla_spark.core.records.command import OPEN_NAME
-    from scylla_spark.core.task import Retry
+    from scylla_spark.core.task import INHERITED, Retry
 
     cli = context(ctx)
+    retry = Retry(INHERITED if max_retries is None else max_retries, retry_base, retry_cap)
     with cli.scheduler() as scheduler:
         handle = scheduler.enqueue(
             handler, _object(file_or_text(payload)), ordering_id=ordering_id, uniqueness_key=uniqueness_key,
             at=None if at is None else from_us(instant(at)), delay=delay, queue=queue, priority=priority,
-            retry=None if max_retries is None else Retry(max_retries=max_retries), timeout=timeout,
+            retry=None if retry == Retry() else retry, timeout=timeout,
             expires=expires, tags=tag, traceparent=traceparent,
             unique=OPEN_NAME if unique else None,
         )  # fmt: skip
+        for warning in scheduler.handler_warnings.of([handler]):
+            cli.output.say(warning)
     cli.output.value("key", str(handle.key))
 
 
@@ -110,6 +115,8 @@ def import_(
             report = {"sent": result.sent, "refused": len(refused)}
         else:
             return
+        for warning in scheduler.handler_warnings.of(task.get("handler") for task in tasks):
+            cli.output.say(warning)
     for line in refused[:10]:
         cli.output.say(f"row {line.index + 1}: {line.detail}")
     cli.output.record(report)

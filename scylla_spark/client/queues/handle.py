@@ -192,7 +192,7 @@ def warning_of_delete(state: PlanState, settings: Settings, name: str) -> str | 
         return None
     return (
         f"Workers lease the tasks of {name!r}. Without its definition those that name a handler are run by dispatchers at once, "
-        "and where these do not have the handler, each try fails."
+        "and where these do not have the handler, they wait."
     )
 
 

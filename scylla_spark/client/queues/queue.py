@@ -36,7 +36,7 @@ class Queue:
         ageing: tasks become more urgent while they wait.
         lease: how long a lease lasts without a sign of life (duration); default 10 s; 0: delivered once, and gone when handed out.
         max_run: longest that a lease may be extended to (duration) of a task that says no `timeout` of its own; default 1 h.
-        max_retries: attempts after the first; None: for ever; "deployment" (default): as the handler or the deployment says.
+        max_retries: attempts after the first; None: for ever; "deployment" (default): as that says. Handlers that say it come first.
         retry_base: wait before the second attempt (duration); default: likewise.
         retry_cap: longest wait before an attempt (duration); default: likewise.
         on_exception: what an exception of a handler does: "retry" (default), or "fail": the task has failed for good.

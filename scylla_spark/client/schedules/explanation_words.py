@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 _MINUTE_US: Final = 60_000_000
 _MOST_MESSAGE: Final = 200  # letters of an error
 NEWEST: Final = 3  # decisions that are told of where no time is asked about
-_NO_DECISION: Final = frozenset({"late", "overdue", "silent", "trouble"})
+_NO_DECISION: Final = frozenset({"late", "overdue", "silent", "trouble", "no_handler"})
 
 
 def end_of(at_us: int) -> int:

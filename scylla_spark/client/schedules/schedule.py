@@ -12,7 +12,7 @@ from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.schedule_format import read_schedule
 from scylla_spark.core.plan.times.recurrence import default_start
 from scylla_spark.core.plan.trigger_format import read_trigger
-from scylla_spark.core.task import Retry
+from scylla_spark.core.task import NOT_GIVEN, Retry
 from scylla_spark.core.task_tags import check_collection
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
@@ -325,9 +325,7 @@ class Schedule:
             "pauseAfterFailures": self.pause_after_failures, "lateAfter": _span(self.late_after),
             "endWithin": _span(self.end_within), "expectEvery": _span(self.expect_every), "jobTimeout": _span(self.job_timeout),
             "paused": self.paused, "note": self.note, "owner": self.owner, "tags": list(self.tags) or None,
-            "retry": None if retry is None else {
-                "maxRetries": retry.max_retries, "base": f"{retry.base_ms}ms", "cap": f"{retry.cap_ms}ms"
-            },
+            "retry": None if retry is None else _retry(retry),
         }  # fmt: skip
         object.__setattr__(self, "definition", _without_none(found))
         read_schedule(self.definition)
@@ -383,6 +381,13 @@ def _span(value: _Duration | None) -> str | None:
 
 def _instant(value: datetime) -> str:
     return iso(instant_us(value))
+
+
+def _retry(retry: Retry) -> dict[str, Any]:
+    """What a policy says, without what it leaves out."""
+    count, *waits = retry.terms
+    found: dict[str, Any] = {} if count == NOT_GIVEN else {"maxRetries": count}
+    return found | {name: f"{ms}ms" for name, ms in zip(("base", "cap"), waits, strict=True) if ms != NOT_GIVEN}
 
 
 def _without_none(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def command(
         delay: until it is due: text such as "5m", seconds or a timedelta.
         queue: name of the queue whose limits hold.
         priority: 0 … 255; greater goes first among tasks that are due.
-        retry: policy of this task; default: its handler's.
+        retry: policy of this task; what it leaves out is as its handler, its queue or the deployment says, as without one.
         timeout: longest run of an attempt, as `delay`; default: its handler's.
         expires: it ends as expired if it has not begun so long after its scheduled time, as `delay`; default: it never does.
         tags: at most 16 short texts by which it is found; default: none.
@@ -94,7 +94,7 @@ def command(
         ) from None
     if retry is not None and not isinstance(retry, Retry):
         raise ArgumentError(f"retry is {retry!r}.", hint="Pass Retry(max_retries=…).", reason="wrong_value")
-    terms = WireRetry(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
+    terms = WireRetry(*retry.terms) if retry is not None else None
     timeout_ms = None if timeout is None else _some_ms("timeout", timeout)
     key = TaskKey(moment(now, at, delay), lane, named)
     expires_ms = None if expires is None else duration_ms(expires)

@@ -20,8 +20,9 @@ from scylla_spark.io.host.http_get import AnswerError, fetch
 _TIMEOUT_S: Final = 5.0
 _LARGEST: Final = 4 * 1024 * 1024
 _ADDRESS: Final = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?", re.ASCII)
-_TOLD: Final = {"state": str, "why": str, "attempts": int}
+_TOLD: Final = {"state": str, "why": str, "attempts": int, "reason": str}
 _MOST_CONDITIONS: Final = 30
+_MOST_TOLD: Final = 100
 _HELD: Final = ("state", "epoch", "lanes", "loaded", "in_flight")
 
 
@@ -33,7 +34,7 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
         address: where its owner serves its state; "" if none is known.
     """
     answer = {"key": str(status.key), "state": status.state, "attempts": status.attempts, "source": "tables and logs"}
-    answer |= {"conditions": []}
+    answer |= {"reason": "", "holders": [], "conditions": []}
     if not status.open:
         return answer | {
             "why": f"It has ended: {status.state}"
@@ -45,7 +46,9 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
         told = {name: asked[name] for name, kind in _TOLD.items() if type(asked.get(name)) is kind}
         if isinstance(told.get("why"), str):
             told["why"] += _how_far(status)
-        return answer | told | {"source": f"the dispatcher at {address}", "conditions": _told_conditions(asked)}
+        holders = [one for one in asked.get("holders") or () if isinstance(one, str)][:_MOST_TOLD]
+        source = f"the dispatcher at {address}"
+        return answer | told | {"holders": holders, "source": source, "conditions": _told_conditions(asked)}
     return answer | {
         "why": _why(status, address, asked) + _how_far(status),
         "conditions": _known_conditions(status, address, asked),
@@ -83,11 +86,42 @@ def ask(address: str, path: str, *, timeout_s: float = _TIMEOUT_S, **query: str)
 
 def ask_partitions(address: str) -> dict[int, dict[str, Any]]:
     """What a dispatcher says of the partitions it holds: number → its numbers and words; empty if nobody answers."""
-    return {
+    return ask_status(address).partitions
+
+
+class StatusAnswer(NamedTuple):
+    """A dispatcher's word on itself; any program may have said so.
+
+    Attributes:
+        partitions: that it holds: number → its numbers and words; empty: nobody answers.
+        no_handler: queue and handler of lanes that wait for a handler which it does not have, and how many.
+        holding: queue, children that it holds, children in all and lanes that wait, of queues that hold their share.
+    """
+
+    partitions: dict[int, dict[str, Any]]
+    no_handler: list[tuple[str, str, int]]
+    holding: list[tuple[str, int, int, int]]
+
+
+def ask_status(address: str) -> StatusAnswer:
+    """What a dispatcher says of itself."""
+    told = ask(address, "status") or {}
+    partitions = {
         one["partition"]: {name: one.get(name) for name in _HELD if type(one.get(name)) in (int, str)}
-        for one in _dicts((ask(address, "status") or {}).get("partitions"))
+        for one in _dicts(told.get("partitions"))
         if type(one.get("partition")) is int
     }
+    return StatusAnswer(
+        partitions,
+        told_rows(told.get("no_handler"), {"queue": str, "handler": str, "lanes": int}),
+        told_rows(told.get("holding"), {"queue": str, "held": int, "children": int, "lanes": int}),
+    )
+
+
+def told_rows(value: object, kinds: dict[str, type]) -> list[Any]:
+    """Rows that a dispatcher tells of, as tuples of these fields; those of another form are left out."""
+    rows = [tuple(one.get(name) for name in kinds) for one in _dicts(value)[:_MOST_TOLD]]
+    return [row for row in rows if tuple(map(type, row)) == tuple(kinds.values())]
 
 
 def ask_lane(address: str, ordering_id: str) -> LaneAnswer | None:

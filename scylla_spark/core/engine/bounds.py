@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.task import Retry
 
 LEASED: Final = "lease"
 """The name that stands for workers, among those of executors."""
+NO_HANDLER: Final = "no_handler"
+"""The name that stands for no executor: tasks whose handler is not here, or runs on an executor that is off, wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +20,15 @@ class HandlerPolicy:
     """How commands of one handler and queue run.
 
     Attributes:
-        executor: its name; LEASED: workers run them.
+        executor: its name; LEASED: workers run them; NO_HANDLER: nothing here does.
         timeout_ms: longest run of an attempt.
         retry: of tasks that bring no policy.
         max_batch: tasks per call.
         handler: what runs tasks that name none.
         rate_keys: of the rate limits that its tasks share.
         alone: the next task of a lane is handed over only after the one before has ended, also in replay order.
+        children: how many its executor has, each for one task at a time; 0: they are not counted.
+        missing: of NO_HANDLER: what to set so that something runs them, as a sentence; empty: there is no such handler.
     """
 
     executor: str
@@ -34,14 +38,18 @@ class HandlerPolicy:
     handler: str = ""
     alone: bool = False
     rate_keys: tuple[str, ...] = ()
+    children: int = 0
+    missing: str = ""
 
 
-_own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few
+@lru_cache(maxsize=1_000)  # tasks that bring a policy bring one of a few
+def _own_retry(terms: WireRetry, otherwise: Retry) -> Retry:
+    return Retry.from_ms(*terms).filled(otherwise)
 
 
 def retry_of(command: Command, policy: HandlerPolicy) -> Retry:
-    """The retry policy of a task: its own, or its handler's."""
-    return _own_retry(*command.retry) if command.retry is not None else policy.retry
+    """The retry policy of a task: what it says itself, and of the rest what its handler, its queue and the deployment say."""
+    return _own_retry(command.retry, policy.retry) if command.retry is not None else policy.retry
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
+from scylla_spark.core.engine.bounds import NO_HANDLER, HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.expiry import Expiry
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
@@ -39,10 +39,12 @@ from scylla_spark.core.engine.queue_changes import QueueChanges
 from scylla_spark.core.engine.ready import Place, ReadyLanes
 from scylla_spark.core.engine.release import Release
 from scylla_spark.core.engine.runs import Run, Runs
+from scylla_spark.core.engine.shares_of_children import Shares
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
+from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import Call, Scarcity
 from scylla_spark.core.output import OutputLink
@@ -83,17 +85,20 @@ class Engine:
         judging = Judging(state, recorder, rates)
         book = LeaseBook(state, gates, waiting, recorder=recorder, judging=judging)
         defects = Defects(state, waiting, recorder)
-        runs = Runs(state, waiting, recorder)
+        durations = HandlerDurations()
+        shares = Shares(durations)
+        runs = Runs(state, waiting, recorder, shares)
         names = UniqueNames(state, waiting, recorder)
         cancels = Cancels(state, waiting, recorder, book, runs, names)
         ownership = Ownership(state, gates, waiting, cancels, runs, book, names, rates)
         unloading = Unloading(state, gates, waiting, rates)
         release = Release(
-            state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects, rates=rates
-        )
+            state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects, rates=rates,
+            shares=shares, durations=durations,
+        )  # fmt: skip
         self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
-        self._names, self._rates = names, rates
+        self._names, self._rates, self._shares = names, rates, shares
         self._ownership, self._unloading, self._release = ownership, unloading, release
         self._expiries, self._expiry = expiries, Expiry(state, expiries, cancels, defects)
         self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book, rates=rates)
@@ -111,7 +116,7 @@ class Engine:
         )
         self._outcomes = Outcomes(
             state, waiting=waiting, runs=runs, judging=judging, follow_ups=FollowUpsOfRuns(state, runs, recorder), book=book,
-            ownership=ownership, defects=defects, durations=release.durations, names=names,
+            ownership=ownership, defects=defects, durations=durations, names=names,
         )  # fmt: skip
 
     # -- time -------------------------------------------------------------------------------------------------------------
@@ -134,7 +139,8 @@ class Engine:
             self._ownership.leave_if_drained(partition, now)
         if start_by_us:
             for executor in self._ready.executors():
-                self._release.release(executor, room.get(executor, NEVER), now, start_by_us=start_by_us)
+                most = 0 if executor == NO_HANDLER else room.get(executor, NEVER)
+                self._release.release(executor, most, now, start_by_us=start_by_us)
         self._leases.tick(now, may_start=start_by_us > 0)
         self._recorder.flush(now)
 
@@ -403,6 +409,31 @@ class Engine:
     def held(self, tenure: Tenure) -> Partition | None:
         """The partition, if it is still held as it was then."""
         return self._state.held(tenure)
+
+    def policy(self, command: Command) -> HandlerPolicy:
+        """How a task is run here, by its handler and its queue."""
+        return self._state.policy_of(command)
+
+    def executor_of(self, command: Command) -> str:
+        """The name of what runs a task; see `Waiting.executor_of`."""
+        return self._waiting.executor_of(command)
+
+    def leaves_children(self, command: Command) -> bool:
+        """Whether the queue of a task holds all children that it may, so that the task leaves the free ones to other queues."""
+        return self._shares.refuses(command, self.policy(command), self.gate(command.queue))
+
+    def held_children(self, executor: str) -> dict[str, int]:
+        """Queue → children of an executor that its tasks hold, those of quick handlers apart."""
+        return self._shares.held(executor)
+
+    @property
+    def full_shares(self) -> Iterable[tuple[str, str]]:
+        """Executors and queues of which tasks hold all children that they may."""
+        return self._shares.full
+
+    def waiting_for(self, executor: str) -> Iterator[Place]:
+        """The lanes whose head is due and waits for an executor, in no order; NO_HANDLER: those that nothing here runs."""
+        return self._ready.of(executor)
 
     def gate(self, queue: str) -> Gate:
         """What may start of a queue here."""

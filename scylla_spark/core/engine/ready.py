@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop
 from typing import NamedTuple
 
@@ -56,16 +56,19 @@ class ReadyLanes:
         self.swept = False
         self._gates = gates
         self._heaps: dict[str, dict[str, SweptHeap[Place]]] = {}  # executor → name of the gate → heap
+        self._apart: dict[
+            str, dict[str, SweptHeap[Place]]
+        ] = {}  # executor → queue that leaves children to others → heap
 
     def push(self, executor: str, partition: Partition, lane: Lane, head: Entry, number: int) -> None:
         """A lane waits for room at an executor."""
         heaps = self._heaps.get(executor)
         if heaps is None:
             heaps = self._heaps[executor] = {}
-        name = self._gates.name_of(head.data.queue)
-        heap = heaps.get(name)
+        heap = self._apart[executor].get(head.data.queue) if executor in self._apart else None
         if heap is None:
-            heap = heaps[name] = _heap()
+            name = self._gates.name_of(head.data.queue)
+            heap = heaps.get(name) or heaps.setdefault(name, _heap())
         heap.push(Place(-head.data.priority, head.next_us, number, lane.stamp, partition, lane))
         self._note(heap)
 
@@ -79,8 +82,31 @@ class ReadyLanes:
         if heap.swept:
             self.swept, heap.swept = True, False
 
-    def pop(self, executor: str, now: int) -> tuple[Place, Gate] | None:
-        """The most urgent lane of an executor whose queue is open, with its gate; it may be void."""
+    def set_apart(self, executor: str, place: Place) -> None:
+        """A lane that was popped leaves the free children to other queues, and so do all that wait with it of its queue."""
+        assert place.lane.active is not None
+        queue = place.lane.active.data.queue
+        apart = self._apart.setdefault(executor, {}).setdefault(queue, _heap())
+        waited = self._heaps[executor].pop(self._gates.name_of(queue), None)
+        self._part((place, *(waited.marks if waited is not None else ())), executor, queue, apart)
+
+    def _part(self, places: Iterable[Place], executor: str, queue: str, apart: SweptHeap[Place]) -> None:
+        rest = self._heaps[executor].setdefault(self._gates.name_of(queue), _heap())
+        for place in places:
+            head = place.lane.active
+            if place.lane.stamp == place.stamp and head is not None:
+                (apart if head.data.queue == queue else rest).push(place)
+            else:
+                self.swept = True
+
+    def pop(self, executor: str, now: int, refuses: Callable[[Place, Gate], bool]) -> tuple[Place, Gate] | None:
+        """The most urgent lane of an executor whose queue is open, with its gate; it may be void.
+
+        Args:
+            executor: its name.
+            now: microseconds since the epoch.
+            refuses: whether a lane that was set apart still leaves children to other queues.
+        """
         best: tuple[list[Place], Gate] | None = None
         for name, swept in self._heaps[executor].items():
             heap = swept.marks
@@ -88,6 +114,12 @@ class ReadyLanes:
                 gate = self._gates[name]
                 if gate.is_open(now):
                     best = (heap, gate)
+        for queue, swept in list(self._apart[executor].items()) if executor in self._apart else ():
+            heap, gate = swept.marks, self._gates.of(queue)
+            if not heap:
+                del self._apart[executor][queue]
+            elif (best is None or heap[0] < best[0][0]) and gate.is_open(now) and not refuses(heap[0], gate):
+                best = (heap, gate)
         return (heappop(best[0]), best[1]) if best is not None else None
 
     def move(self, queue: str, before: str, after: str) -> None:
@@ -113,9 +145,9 @@ class ReadyLanes:
             gate: name of the gate at which they wait.
         """
         found = []
-        for heaps in self._heaps.values():
-            waited = heaps.pop(gate, None)
-            for place in waited.marks if waited is not None else ():
+        for executor, heaps in self._heaps.items():
+            waited, apart = heaps.pop(gate, None), self._apart.get(executor, {}).pop(queue, None)
+            for place in [one for heap in (waited, apart) if heap is not None for one in heap.marks]:
                 head = place.lane.active
                 if place.lane.stamp == place.stamp and head is not None and head.data.queue == queue:
                     found.append((place.partition, place.lane))
@@ -131,6 +163,11 @@ class ReadyLanes:
         """All places, void ones included, in no order."""
         return [place for heap in self._all() for place in heap.marks]
 
+    def of(self, executor: str) -> Iterator[Place]:
+        """The lanes that wait for an executor, in no order."""
+        for heaps in (self._heaps.get(executor, {}), self._apart.get(executor, {})):
+            yield from (place for heap in heaps.values() for place in heap.marks if not place.void)
+
     def next_us(self, after_us: int) -> int:
         """When the rate of a queue lets its next lane start; NEVER: no rate holds one back.
 
@@ -138,11 +175,14 @@ class ReadyLanes:
             after_us: only later than this: what was open by then, something else holds back.
         """
         names = {name for heaps in self._heaps.values() for name, heap in heaps.items() if heap.marks}
+        names |= {
+            self._gates.name_of(queue) for heaps in self._apart.values() for queue, heap in heaps.items() if heap.marks
+        }
         opens = [self._gates[name].opens_us() for name in names]
         return min([at for at in opens if at is not None and at > after_us], default=NEVER)
 
     def _all(self) -> Iterator[SweptHeap[Place]]:
-        return (heap for heaps in self._heaps.values() for heap in heaps.values())
+        return (heap for kind in (self._heaps, self._apart) for heaps in kind.values() for heap in heaps.values())
 
 
 def _heap() -> SweptHeap[Place]:

@@ -14,8 +14,9 @@ from scylla_spark.core.engine.lane import LOOKUP, OPEN, RECORDING, RUNNING, STAR
 from scylla_spark.core.engine.own_defects import Defects
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
-from scylla_spark.core.engine.ready import ReadyLanes
+from scylla_spark.core.engine.ready import Place, ReadyLanes
 from scylla_spark.core.engine.runs import Run, Runs
+from scylla_spark.core.engine.shares_of_children import Shares
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.handler_durations import HandlerDurations
@@ -48,8 +49,7 @@ class Release:
         recorder: writes start facts, and the ends of tasks whose attempts are used up.
         defects: of ours, that a task meets.
         rates: rate limits for which tasks have to wait.
-
-    Attributes:
+        shares: of queues in the children of executors.
         durations: how long tasks of each handler take.
     """
 
@@ -64,9 +64,13 @@ class Release:
         recorder: Recorder,
         defects: Defects,
         rates: RateLimits,
+        shares: Shares,
+        durations: HandlerDurations,
     ) -> None:
         self._state = state
         self._ready = ready
+        self._shares = shares
+        self._durations = durations
         self._waiting = waiting
         self._cancels = cancels
         self._runs = runs
@@ -74,7 +78,6 @@ class Release:
         self._defects = defects
         self._rates = rates
         self._start_by_us = 0
-        self.durations = HandlerDurations()
 
     def held_up(self, partition: Partition) -> str:
         """Why nothing of a partition starts now, whatever its queue; nothing if it may."""
@@ -108,11 +111,13 @@ class Release:
         """
         self._start_by_us = start_by_us
         batch: list[Invocation] = []
-        while room > 0 and (found := self._ready.pop(executor, now)) is not None:
+        while room > 0 and (found := self._ready.pop(executor, now, self._refuses)) is not None:
             place, gate = found
             partition, lane = place.partition, place.lane
             if place.void:
                 self._waiting.let_in(gate.instead(lane.ordering_id))
+            elif self._shares.full and self._refuses(place, gate):
+                self._ready.set_apart(executor, place)
             elif self._full(partition):
                 partition.overflow.append((place.stamp, lane))
                 self._waiting.let_in(gate.instead(lane.ordering_id))
@@ -122,6 +127,15 @@ class Release:
                 room -= self._depart(partition, lane, executor, gate, batch, now)
         if batch:
             self._state.ask(action.Release(executor, batch))
+
+    def _refuses(self, place: Place, gate: Gate) -> bool:
+        """Whether a lane has to leave the free children of its executor to other queues."""
+        head = place.lane.active
+        return (
+            not place.void
+            and head is not None
+            and self._shares.refuses(head.data, self._state.policy_of(head.data), gate)
+        )
 
     def _full(self, partition: Partition) -> bool:
         limits = self._state.limits
@@ -159,7 +173,7 @@ class Release:
         """How many tasks of a lane may be released together: a batch, or what a replay lane does in a moment."""
         if not turn.gate.limits.replay or turn.gate.limited or turn.policy.alone:
             return turn.policy.max_batch
-        average_us = self.durations.average_us(head.data.handler or turn.policy.handler)
+        average_us = self._durations.average_us(head.data.handler or turn.policy.handler)
         if average_us is None:
             return turn.policy.max_batch
         return max(turn.policy.max_batch, min(MAX_TRAIN, int(TRAIN_US / (average_us + 10))))
@@ -216,4 +230,5 @@ class Release:
         turn.lane.hold(entry)
         turn.lane.state = RUNNING
         self._runs.begin(Run(partition, turn.lane, entry, invocation, turn.executor, turn.gate, retry))
+        self._shares.begin(invocation.id, data, turn.policy)
         return invocation

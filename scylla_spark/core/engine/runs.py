@@ -13,6 +13,7 @@ from scylla_spark.core.engine.lane import RELEASED, Entry, Lane, left_behind
 from scylla_spark.core.engine.outbox import NEVER, identity_of
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
+from scylla_spark.core.engine.shares_of_children import Shares
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
@@ -56,15 +57,17 @@ class Runs:
         state: of the engine.
         waiting: where lanes go that waited for a slot.
         recorder: writes start facts.
+        shares: of queues in the children of executors.
 
     Attributes:
         by_id: invocation id → run.
         returned: key → how its attempt ended, of those that have follow-ups.
     """
 
-    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder) -> None:
+    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder, shares: Shares) -> None:
         self._state = state
         self._waiting = waiting
+        self._shares = shares
         self._recorder = recorder
         self.by_id: dict[int, Run] = {}
         self.returned: dict[TaskKey, Returned] = {}
@@ -81,6 +84,7 @@ class Runs:
         """An invocation is no longer under way, whatever became of it; None if it was given up before."""
         run = self.by_id.pop(number, None)
         if run is not None:
+            self._shares.end(number)
             self._untold.pop(number, None)
             self._told.pop(number, None)
             self.returned.pop(run.entry.key, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.engine.bounds import LEASED
+from scylla_spark.core.engine.bounds import LEASED, NO_HANDLER
 from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, READY, RUNNING, Lane
 from scylla_spark.core.engine.outbox import NEVER
@@ -84,8 +84,9 @@ class Unloading:
         return command.key.time_us if hold is None else max(command.key.time_us, hold.until_us)
 
     def _is_parked(self, command: Command) -> bool:
-        """Whether a task starts only when somebody else wants it to: a worker, or who resumes its queue."""
-        return self._waiting.executor_of(command) == LEASED or self._gates.of(command.queue).limits.paused
+        """Whether a task starts only when something changes: a worker asks, its queue is resumed, its handler is deployed."""
+        parked = self._waiting.executor_of(command) in (LEASED, NO_HANDLER)
+        return parked or self._gates.of(command.queue).limits.paused
 
     def relieve(self, now: int) -> None:
         """Lets go of what cannot start, if too much is held; what is left is about to start, and the tail should wait for it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop
 
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import LEASED
+from scylla_spark.core.engine.bounds import LEASED, NO_HANDLER
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers, Timer, may_go_off
 from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
@@ -92,6 +92,8 @@ class Waiting:
             partition.unscanned.append(lane)
             return
         executor = self.executor_of(head.data)
+        if executor == NO_HANDLER and head.cancelled:
+            executor = LEASED  # a place that always has its turn: it ends, and needs no handler
         lane.state, lane.active = READY, head
         if executor == LEASED and not head.cancelled:
             self._pulls.push(partition, lane, head, self._state.next_number())
@@ -99,7 +101,7 @@ class Waiting:
             self._ready.push(executor, partition, lane, head, self._state.next_number())
 
     def executor_of(self, command: Command) -> str:
-        """The name of the executor of a task; LEASED where workers run it."""
+        """The name of the executor of a task; LEASED where workers run it, NO_HANDLER where nothing here does."""
         if self._gates.of(command.queue).limits.pull:
             return LEASED
         return self._state.policy_of(command).executor

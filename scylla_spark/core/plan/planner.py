@@ -6,7 +6,7 @@ a fence that holds. After any doubt a new planner begins from the log: this one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from scylla_spark.core.plan.defects import Defect, Defects
 from scylla_spark.core.plan.ended_runs import EndedRuns
 from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.missing_handlers import MissingHandlers
 from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
@@ -90,6 +91,7 @@ class Planner:
             journal, timers, self._launching, self._watching, self._timing, places or TablePlaces()
         )
         self._defects = Defects(journal, self._definitions.stop)
+        self._missing = MissingHandlers(journal, self._definitions, queues or {})
         self._answers = Answers(journal, timers)
         self._telling = Telling(state, self._groups, self._watching, self._defects, self._definitions.listeners)
         self._deadlines = Deadlines(journal, timers, self._telling)
@@ -256,6 +258,21 @@ class Planner:
         """
         self._defects.guarded(name, lambda: tell(self.tables), now)
         self.rest(now)
+
+    def handlers_in_question(self, now: int) -> set[str]:
+        """Handlers that runs of schedules may wait for; see `MissingHandlers.in_question`."""
+        return self._missing.in_question(now)
+
+    def missing_handlers(self, names: Collection[str], now: int) -> None:
+        """No dispatcher has these handlers; see `MissingHandlers.missing`.
+
+        Args:
+            names: of them.
+            now: microseconds since the epoch.
+        """
+        for entry in [entry for entry in self.state.entries.values() if entry.handler in names]:
+            self._defects.guarded(entry.name, partial(self._missing.missing, entry, now), now)
+            self.rest(now)
 
     def rest(self, now: int) -> None:
         """Writes what is decided, if it is much; to be called between two inputs."""

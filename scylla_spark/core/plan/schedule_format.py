@@ -18,7 +18,8 @@ from scylla_spark.core.plan.template_names import EVERY_NAME, check_fields, name
 from scylla_spark.core.plan.trigger_format import check_bounds, check_counted, stored_trigger
 from scylla_spark.core.plan.triggers.trigger import AtTimes, Trigger, leaves
 from scylla_spark.core.records.command import SomeMillis, WireRetry
-from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES
+from scylla_spark.core.task import NOT_GIVEN
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
 
 
@@ -60,7 +61,6 @@ class _Schedule(TypedDict, total=False):
 _WORDS: Final = frozenset({"note", "owner", "tags", "lateAfter", "endWithin", "expectEvery", "pauseAfterFailures"})
 _SCHEDULE: Final = TypeAdapter(_Schedule)
 _LEAST_TIMEOUT_US: Final = 1_000
-_BASE_US, _CAP_US = 20_000_000, 120_000_000
 
 
 def read_schedule(value: Any) -> Schedule:
@@ -159,8 +159,8 @@ def _check_rates(schedule: Schedule) -> None:
 def _retry(found: Mapping[str, Any] | None) -> WireRetry | None:
     if found is None:
         return None
-    base, cap = found.get("base", _BASE_US), found.get("cap", _CAP_US)
-    return WireRetry(found.get("maxRetries", RETRIES), base // 1000, cap // 1000)
+    base, cap = (NOT_GIVEN if (us := found.get(name)) is None else us // 1000 for name in ("base", "cap"))
+    return WireRetry(found.get("maxRetries", NOT_GIVEN), base, cap)
 
 
 def _millis(micros: int | None) -> int | None:

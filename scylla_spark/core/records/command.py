@@ -19,17 +19,18 @@ from scylla_spark.core.records import fast_json, rejection_reason
 from scylla_spark.core.records.instant_field import Instant
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US, is_storable
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES, NOT_GIVEN
 from scylla_spark.core.trace_context import Traceparent
-from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION, RETRIES, RETRY_BASE, RETRY_CAP
+from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION
 from scylla_spark.duration import duration_ms
 from scylla_spark.name import PATTERN
 
-VERSION: Final = 3
-"""The newest version of records. 2: tasks expire. 3: names are unique. A record has the lowest that says what it means; an
-older reader refuses what it would take for something else, as `unknown_version`, a row of `rejected`."""
+VERSION: Final = 4
+"""The newest version of records. 2: tasks expire. 3: names are unique. 4: a retry policy leaves fields out. A record has the
+lowest that says what it means; an older reader refuses what it would take for something else, as `unknown_version`, a row of `rejected`."""
 COMMON_VERSION: Final = 1  # what every reader understands: cancels, and tasks that do not expire
 _EXPIRING: Final = 2
+_UNIQUE: Final = 3
 OPEN_NAME: Final = "open"  # of all tasks of a lane with one uniqueness key at most one is open
 ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
@@ -82,14 +83,12 @@ class _CommandFields(TypedDict, total=False):
 
 
 _FIELDS: Final = frozenset(_CommandFields.__annotations__)
-_RETRY_BASE_MS: Final = duration_ms(RETRY_BASE)
-_RETRY_CAP_MS: Final = duration_ms(RETRY_CAP)
 # every record of the log passes here several times: a typed dict takes less than half of a model's time
 _read = TypeAdapter(_CommandFields).validator.validate_json
 
 
 class WireRetry(NamedTuple):
-    """A retry policy as it travels: None retries for ever; milliseconds."""
+    """A retry policy as it travels: None retries for ever; milliseconds; NOT_GIVEN in place of what it leaves out."""
 
     max_retries: int | None
     base_ms: int
@@ -259,9 +258,7 @@ def _command(
 
 
 def _terms(retry: _RetryFields) -> WireRetry:
-    return WireRetry(
-        retry.get("maxRetries", RETRIES), retry.get("base", _RETRY_BASE_MS), retry.get("cap", _RETRY_CAP_MS)
-    )
+    return WireRetry(retry.get("maxRetries", NOT_GIVEN), retry.get("base", NOT_GIVEN), retry.get("cap", NOT_GIVEN))
 
 
 def _out_of_range(record: _CommandFields) -> str:
@@ -304,7 +301,9 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "orderingId": command.key.ordering_id,
         "scheduledTime": iso(command.key.time_us),
         "uniquenessKey": command.key.uniqueness_key,
-        "version": version_of(expires=command.expires_ms is not None, unique=command.unique),
+        "version": version_of(
+            expires=command.expires_ms is not None, unique=command.unique, partial=NOT_GIVEN in (command.retry or ())
+        ),
         "type": command.kind,
         "queue": command.queue,
     }
@@ -322,8 +321,10 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
     optional["expires"] = None if command.expires_ms is None else f"{command.expires_ms}ms"
     optional["grace"] = None if command.grace_ms is None else f"{command.grace_ms}ms"
     if command.retry is not None:
-        terms = command.retry
-        optional["retry"] = {"maxRetries": terms.max_retries, "base": f"{terms.base_ms}ms", "cap": f"{terms.cap_ms}ms"}
+        count, *waits = command.retry
+        said: dict[str, Any] = {} if count == NOT_GIVEN else {"maxRetries": count}
+        said |= {name: f"{ms}ms" for name, ms in zip(("base", "cap"), waits, strict=True) if ms != NOT_GIVEN}
+        optional["retry"] = said
     record |= {name: value for name, value in optional.items() if value is not None}
     head = fast_json.text(record)
     if command.kind == CANCEL:
@@ -331,15 +332,18 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
     return f'{head[:-1]},"taskData":{command.payload}}}'.encode()
 
 
-def version_of(*, expires: bool, unique: bool) -> int:
+def version_of(*, expires: bool, unique: bool, partial: bool = False) -> int:
     """The version of a record: the lowest that says what it means.
 
     Args:
         expires: the task expires.
         unique: its name is to be unique.
+        partial: its retry policy leaves fields out, which its handler, its queue and the deployment fill in.
     """
-    if unique:
+    if partial:
         return VERSION
+    if unique:
+        return _UNIQUE
     return _EXPIRING if expires else COMMON_VERSION
 
 

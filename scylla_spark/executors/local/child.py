@@ -90,7 +90,7 @@ class Child:
         self._spans = spans
         self._session_of = session_of
         self._outputs = outputs
-        self._spoilt = False  # a call has reached a limit, so this child is not to run another
+        self._spoilt = False  # a call has reached a limit or left something behind, so this child runs no other
         self._sock = sock
         self._slot = slot
         self._handlers = handlers
@@ -132,8 +132,9 @@ class Child:
         outcome, result, failure, after_ms = run(order, started, notes)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
-        self._surroundings.restore()
         ended = boot_us()
+        if not self._surroundings.restore():
+            self._spoilt = True
         duration = ended - begun
         if duration < QUICK_US:
             self._quick.add(name)

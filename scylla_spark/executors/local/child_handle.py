@@ -29,6 +29,7 @@ _SKEW_US: Final = 1_000_000  # our `now` may be older than what the child did si
 STUCK_US: Final = 20_000
 UNBEGUN_US: Final = 10_000_000  # how long a child may take to begin its first call
 SILENT_US: Final = 5_000_000  # and to send the record of a call that it has ended
+FORK_US: Final = 200_000  # how long calls wait for a child to be forked before they go to another
 RECLAIM_US: Final = 1_000  # from revoking to reclaiming: far longer than any store buffer keeps a write
 
 
@@ -111,9 +112,13 @@ class ChildHandle:
 
     def usable(self, now: int) -> bool:
         """Whether it may be given calls: it is well, does not hang, and has passed what was taken back."""
-        if self.ending or self.deaf or self._unsent or self.revoking or self.fault:
+        if self.ending or self.deaf or self._unsent or self.revoking or self.fault or self.unforked(now):
             return False
         return not self.calls or not self.hangs(now)
+
+    def unforked(self, now: int) -> bool:
+        """Whether the forkserver has not forked it in time."""
+        return not self.pid and now - self.born_us > FORK_US
 
     def hangs(self, now: int) -> bool:
         """Whether the current call runs so long that nothing should wait behind it."""

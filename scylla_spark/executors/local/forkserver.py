@@ -45,6 +45,8 @@ from scylla_spark.executors.local.handler_call import describe, stack_of
 from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.executors.local.output_desk import HandedOutputs
 from scylla_spark.executors.local.resource_limits import Confinement, keep_to_itself, tidy
+from scylla_spark.executors.restore_process import note_setters
+from scylla_spark.executors.watched_modules import watch_modules
 from scylla_spark.io.host.die_with_parent import die_with
 
 MESSAGE_BYTES: Final = 64 * 1024
@@ -215,7 +217,7 @@ class Forkserver:
 def describe_handler(name: str, entry: Handler) -> list[Any]:
     """A handler as message; `forkserver_handle.parse_handler` is its inverse."""
     info = entry.info
-    retry = None if info.retry is None else [info.retry.max_retries, info.retry.base_ms, info.retry.cap_ms]
+    retry = None if info.retry is None else [*info.retry.terms]
     return [
         "handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry, info.concurrency,
         None if info.isolation is None else info.isolation.told(), list(form_of(entry.function, entry.signature)),
@@ -245,6 +247,7 @@ def main() -> NoReturn:
             life = partial(life, confinement=confinement)
         if config["outputs"] is not None:
             life = partial(life, outputs=partial(AttemptOutputs, OutputTerms(*config["outputs"])))
+        note_setters()
         handlers = load(config["modules"])
         if config["spans"]:
             life = partial(life, spans=opened())
@@ -259,6 +262,7 @@ def main() -> NoReturn:
         control.send(json.dumps(describe_handler(name, entry)).encode())
     control.send(b'["ready"]')
     output.end()
+    watch_modules()
     gc.collect()
     gc.freeze()
     # a module that started threads at import makes fork unsafe in theory; Python ≥ 3.12 warns, and nobody would see it

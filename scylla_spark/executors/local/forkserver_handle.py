@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -27,11 +29,15 @@ from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
 from scylla_spark.executors.local.framing import ProtocolError
 from scylla_spark.executors.local.messages import ForkserverOrder
 
+_log = logging.getLogger(__name__)
+
 FORKED: Final = "forked"
 UNFORKED: Final = "unforked"
 EXIT: Final = "exit"
 _CLOSE_S: Final = 5.0
 _SAID_BYTES: Final = 2_000
+_STOPPED: Final = "Tt"
+_MOST_STOPS: Final = 2
 _INTERFERED: Final = (
     "A handler module writes to descriptors that are not its own while it is imported. It must leave them alone.",
 )
@@ -125,6 +131,22 @@ class ForkserverHandle:
             self.close()
             raise
         self.control.setblocking(False)
+        self._pids = _descendants(self._process.pid) if self.boxed else [self._process.pid]
+        self._stops = 0  # how many looks in a row have found it stopped
+
+    def keep_running(self) -> bool:
+        """Continues it where a handler has stopped it.
+
+        Returns:
+            Whether it runs, or does as far as we know; False: it was stopped again and again, and should be replaced.
+        """
+        stopped = [pid for pid in self._pids if _state(pid) in _STOPPED]
+        self._stops = self._stops + 1 if stopped else 0
+        for pid in stopped:
+            _log.warning("process %d, which starts the children, was stopped by a signal; it is continued", pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
+        return self._stops < _MOST_STOPS
 
     def fork(
         self, child: int, sock: socket.socket, slot_fd: int, log_fd: int | None = None, way: socket.socket | None = None
@@ -206,6 +228,24 @@ class ForkserverHandle:
             name, info = parse_handler(message)
             handlers[name] = info
         raise ConfigError("The handler modules take too long to import.", hint="Move slow work out of module level.")
+
+
+def _descendants(pid: int) -> list[int]:
+    """A process and its descendants: in a sandbox the forkserver is the last of them, before it has forked any child."""
+    found = [pid]
+    for parent in found:
+        found += [
+            int(one) for each in Path(f"/proc/{parent}/task").glob("*/children") for one in each.read_text().split()
+        ]
+    return found
+
+
+def _state(pid: int) -> str:
+    """The state of a process as the kernel names it; "X": it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
 
 
 def _set_apart(environment: dict[str, str], apart: sandbox.Sandboxed) -> tuple[dict[str, str], sandbox.Cage]:

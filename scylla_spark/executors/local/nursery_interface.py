@@ -16,6 +16,7 @@ class ChildEnd(Hashable, Protocol):
     number: int
     pid: int
     deaf: bool
+    ending: str
     fault: str
     heard: Heard
     sock: socket.socket

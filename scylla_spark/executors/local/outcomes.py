@@ -13,6 +13,11 @@ from scylla_spark.executors.local.exit_text import exit_text
 from scylla_spark.executors.local.report import Report
 
 BROKE_PROTOCOL: Final = "broke_protocol"
+ABANDONED: Final = "abandoned"
+"""Of a child: it ends with its forkserver."""
+ABANDONED_TEXT: Final = (
+    "Its child process was ended with the process that starts children, which had ended or did not answer."
+)
 _PLAUSIBLE_US: Final = 10_000_000  # a record may be this old when it is read; beyond, one of the clocks was set
 _SKEW_US: Final = 1_000_000
 
@@ -91,6 +96,8 @@ def lost(
     if child.ending == BROKE_PROTOCOL:
         message = f"Its child process did what only user code in our place does ({child.fault}), and was killed."
         failure, outcome = Failure(CHILD_DIED, message), FAILED
+    elif child.ending == ABANDONED:
+        failure, outcome = Failure(CHILD_DIED, ABANDONED_TEXT), FAILED
     elif number != child.victim:
         message = f"The child process {exit_text(status)} while it ran this task."
         kind = CPU_EXCEEDED if status == -SIGXCPU else CHILD_DIED

@@ -21,7 +21,7 @@ from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.nursery_interface import ChildEnd
-from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.local.outcomes import ABANDONED, Moment
 from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.local.sandbox import Sandboxed
@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 _SOON_US = 10_000
 _RETRY_US = 1_000_000
 _STUMBLE_S = 0.05
+_LOOK_US = 500_000  # between two looks at whether the forkserver runs
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 ONE_BY_ONE: Final = ChildKind("scylla_spark.executors.local.child", Supervisor)
@@ -99,6 +100,7 @@ class LocalPool:
         self._selector: selectors.BaseSelector
         self._forkserver: ForkserverHandle
         self._forkserver_died = False
+        self._stops_looked_us = 0
         self._restart_at = 0  # boot clock; no sooner is one that died started again
         self._supervisor: Supervision
         self._sink: Sink
@@ -272,6 +274,9 @@ class LocalPool:
                     self._hear(now)
             supervisor = self._supervisor
             look_at = supervisor.watch(now)
+            if now - self._stops_looked_us > _LOOK_US and not self._forkserver_died:
+                self._stops_looked_us = now
+                supervisor.forkserver_stuck |= not self._forkserver.keep_running()
             if supervisor.fill(now) or supervisor.grow(now):
                 look_at = min(look_at, now + _SOON_US)
             self._look_at = look_at
@@ -332,6 +337,7 @@ class LocalPool:
     def _bury_all(self) -> None:
         """After the end of the forkserver, which takes its children along; their groups are left to us."""
         for child in list(self._supervisor.children.values()):
+            child.ending = child.ending or ABANDONED
             if child.pid and not self._forkserver.boxed:  # the ids of a sandbox are those of others here
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)

@@ -130,7 +130,8 @@ class Supervisor:
         if self._stop_us:
             return 0
         children = list(self.children.values())
-        idle = sum(not child.calls and not child.ending for child in children)
+        now = boot_us()
+        idle = sum(not child.calls and not child.ending and not child.unforked(now) for child in children)
         free = self.limits.max_children - len(children) + idle
         fast = [child for child in children if child.calls and child.depth > 2]
         ahead = sum(child.depth - len(child.calls) for child in fast)
@@ -365,7 +366,7 @@ class Supervisor:
             self._settle(child, child.unsent_reports(now))
         if child.behind:
             unwanted = bool(self._stop_us or self._killed)
-            if reason or unwanted or child.hangs(now):
+            if reason or unwanted or child.hangs(now) or child.unforked(now):
                 child.revoke(now)
             for call in child.reclaim(now):
                 self._take_back(call)

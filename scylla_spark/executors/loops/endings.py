@@ -6,7 +6,7 @@ from typing import Final
 
 from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.local.exit_text import exit_text
-from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment
+from scylla_spark.executors.local.outcomes import ABANDONED, ABANDONED_TEXT, BROKE_PROTOCOL, Moment
 from scylla_spark.executors.loops.child_handle import LoopChildHandle
 
 STOPPED: Final = "executor_stopped"
@@ -49,6 +49,8 @@ def _why(
     if child.ending == BROKE_PROTOCOL:
         message = f"Its child process did what only user code in our place does ({child.fault}), and was killed."
         return FAILED, Failure(CHILD_DIED, message)
+    if child.ending == ABANDONED:
+        return FAILED, Failure(CHILD_DIED, ABANDONED_TEXT)
     if child.ending == STOPPED:
         return FAILED, Failure(STOPPED, "It was killed while it ran.")
     if child.ending and number in child.victims:

@@ -15,7 +15,18 @@ from scylla_spark.services.dashboard.request_values import instant_given, instan
 from scylla_spark.services.dashboard.value_texts import segment
 
 KINDS: Final = ("time", "event", "partitions", "table", "after", "batch")
-VERDICTS: Final = ("launched", "skipped", "waiting", "missed", "obsolete", "failed", "late", "overdue", "silent")
+VERDICTS: Final = (
+    "launched",
+    "skipped",
+    "waiting",
+    "missed",
+    "obsolete",
+    "failed",
+    "late",
+    "overdue",
+    "silent",
+    "no_handler",
+)
 _LISTED: Final = 200
 _FIRES: Final = 50
 _NEXT: Final = 10

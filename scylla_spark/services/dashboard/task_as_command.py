@@ -11,8 +11,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scylla_spark.defaults import RETRY_BASE, RETRY_CAP
-
 _OPTIONS: Final = ("queue", "priority", "timeout", "expires", "tags", "retry", "unique")
 
 
@@ -52,9 +50,11 @@ def _command_line(wanted: Mapping[str, Any]) -> str:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
     words += [f"--tag={tag}" for tag in wanted.get("tags", ())] + (["--unique"] if "unique" in wanted else [])
     retry, left_out = wanted.get("retry"), ""
-    if retry is not None and retry["max_retries"] is not None:
+    if retry is not None and type(retry["max_retries"]) is int:
         words.append(f"--max-retries={retry['max_retries']}")
-    if retry is not None and (retry["max_retries"] is None or (retry["base"], retry["cap"]) != (RETRY_BASE, RETRY_CAP)):
+    if retry is not None:
+        words += [f"--retry-{name}={retry[name]}" for name in ("base", "cap") if retry[name] is not None]
+    if retry is not None and retry["max_retries"] is None:
         left_out = f"  # It cannot say all of its retries: {json.dumps(retry)}"
     return " ".join(map(_quoted, ["scylla-spark", "task", "enqueue", *words, "--", wanted["handler"]])) + left_out
 
@@ -62,7 +62,8 @@ def _command_line(wanted: Mapping[str, Any]) -> str:
 def _python(wanted: Mapping[str, Any]) -> str:
     texts = {name: repr(value) for name, value in wanted.items()}
     if "retry" in wanted:
-        texts["retry"] = f"Retry({', '.join(f'{name}={value!r}' for name, value in wanted['retry'].items())})"
+        said = {name: value for name, value in wanted["retry"].items() if not _is_left_out(name, value)}
+        texts["retry"] = f"Retry({', '.join(f'{name}={value!r}' for name, value in said.items())})"
     handler, payload = texts.pop("handler"), texts.pop("payload")
     arguments = [handler, payload, *(f"{name}={text}" for name, text in texts.items())]
     return "scheduler.enqueue(\n" + "".join(f"    {one},\n" for one in arguments) + ")"
@@ -74,3 +75,8 @@ def _quoted(word: str) -> str:
         return shlex.quote(word)
     letters = [one if one.isprintable() and one not in "'\\" else f"\\U{ord(one):08x}" for one in word]
     return f"$'{''.join(letters)}'"
+
+
+def _is_left_out(name: str, value: object) -> bool:
+    """Whether a field of a retry policy says nothing; null retries for ever."""
+    return value == "inherited" or (value is None and name != "max_retries")

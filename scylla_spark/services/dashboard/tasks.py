@@ -194,8 +194,8 @@ def _alike(task: Mapping[str, Any]) -> dict[str, str]:
     named = ("uniqueness_key",) if task["unique"] else ()
     fields = {name: task[name] for name in (*_ALIKE, *named)}
     if (retry := task["retry"]) is not None:
-        most = _FOR_EVER if retry["max_retries"] is None else retry["max_retries"]
-        fields |= {"max_retries": most, "retry_base": retry["base"], "retry_cap": retry["cap"]}
+        most = {None: _FOR_EVER, "inherited": ""}.get(retry["max_retries"], retry["max_retries"])
+        fields |= {"max_retries": most, "retry_base": retry["base"] or "", "retry_cap": retry["cap"] or ""}
     texts = {"payload": json.dumps(task["payload"], ensure_ascii=False), "tags": "\n".join(task["tags"])}
     return {name: str(value) for name, value in fields.items() if value is not None} | texts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
@@ -11,10 +12,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, now_us, read_instant, to_us
 from scylla_spark.core.attempt_note import said_last
+from scylla_spark.core.engine.bounds import NO_HANDLER
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import Command
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
@@ -27,6 +30,8 @@ from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 
 _SHOWN = 50
+_HOLDERS = 3
+_MOST_LANES = 5_000  # of those that wait for one executor
 _MOST_DUE = 50_000  # lanes that a look goes through: the engine waits for it
 _DUE = {
     "ready": "Heads of lanes that are due and wait for room, a worker, or their queue; of more than 50,000 only so many are looked at",
@@ -60,10 +65,11 @@ class Description:
         }
 
     def _status(self, engine: Engine, now: int) -> dict[str, Any]:
-        return describe_status(engine, now) | {"desk": self._dispatcher.desk.address}
+        return describe_status(engine, now) | describe_waiting(engine) | {"desk": self._dispatcher.desk.address}
 
-    def _handlers(self, _engine: Engine, _now: int) -> dict[str, Any]:
-        return describe_handlers(self._dispatcher.handlers, self._since_us)
+    def _handlers(self, engine: Engine, _now: int) -> dict[str, Any]:
+        waiting = {"waiting": describe_waiting(engine)["no_handler"]}
+        return describe_handlers(self._dispatcher.handlers, self._since_us) | waiting
 
     def _lane(self, query: Mapping[str, str]) -> Reply:
         return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"]))
@@ -164,8 +170,11 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
             else:
                 why = _why(engine, partition, lane, now)
             told = conditions(engine, partition, lane, entry, now)
+            waits = lane.state is LaneState.READY and engine.executor_of(entry.data) == NO_HANDLER
             return {
                 "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why, "conditions": told,
+                "reason": NO_HANDLER if waits else "",
+                "holders": [queue for queue, _ in _held(engine, entry.data)],
             }  # fmt: skip
     return {"key": str(key), "known": False, "state": "unknown"} | describe_unheld(engine, key)
 
@@ -187,12 +196,20 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     leased = engine.gate(queue).limits.pull or head.data.handler is None
     ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
     limit = engine.rate_limit(head.data, now)
-    if limit is not None:
+    if engine.executor_of(head.data) == NO_HANDLER:
+        missing = engine.policy(head.data).missing or f"This dispatcher has no handler {head.data.handler!r}."
+        ready = f"It is due, and waits with its attempts unused. {missing}"
+    elif limit is not None:
         ready = f"It is due, but rate limit {limit.key!r}, which it shares, is waited for until {iso(limit.until_us)}."
     elif closed:
         ready = f"It is due, but queue {queue!r} {closed}."
     elif held_up:
         ready = f"It is due, but its partition releases nothing: {held_up}."
+    elif engine.leaves_children(head.data):
+        left = "the others are left to other queues, unless the `concurrency` of this one says otherwise"
+        ready = f"It is due, but {holders(engine, head.data)}; {left}."
+    elif not leased and (held := holders(engine, head.data)):
+        ready = f"It is due and waits for room in the executor: {held}."
     if head.expires_us < NEVER_EXPIRES_US:
         ready += f" It expires at {iso(head.expires_us)} unless it begins before."
     texts = {
@@ -210,6 +227,43 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
         return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."
     return texts[lane.state]
+
+
+def holders(engine: Engine, command: Command) -> str:
+    """Which queues hold children of the executor of a task, most first, as a clause; empty: none holds any that counts."""
+    children = engine.policy(command).children
+    return " and ".join(
+        f"queue {queue!r} holds {count} of its {children} children" for queue, count in _held(engine, command)
+    )
+
+
+def _held(engine: Engine, command: Command) -> list[tuple[str, int]]:
+    held = engine.held_children(engine.policy(command).executor)
+    return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:_HOLDERS]
+
+
+def describe_waiting(engine: Engine) -> dict[str, Any]:
+    """What waits for a handler, by queue and handler, and which queues hold their share of children while others wait.
+
+    Args:
+        engine: of this dispatcher, asked in its thread.
+    """
+    heads = [
+        place.lane.active.data for place in islice(engine.waiting_for(NO_HANDLER), _MOST_LANES) if place.lane.active
+    ]
+    missing = Counter((data.queue, data.handler or "") for data in heads).most_common(_SHOWN)
+    holding = []
+    for executor, queue in engine.full_shares:
+        waits = [
+            place.lane.active.data for place in islice(engine.waiting_for(executor), _MOST_LANES) if place.lane.active
+        ]
+        if waits:
+            held, of = engine.held_children(executor)[queue], engine.policy(waits[0]).children
+            holding.append({"queue": queue, "executor": executor, "held": held, "children": of, "lanes": len(waits)})
+    return {
+        "no_handler": [{"queue": queue, "handler": handler, "lanes": lanes} for (queue, handler), lanes in missing],
+        "holding": holding,
+    }
 
 
 def _attempt_under_way(engine: Engine, entry: Entry) -> int:

@@ -38,7 +38,10 @@ def _row(name: str, info: HandlerInfo, form: HandlerForm) -> dict[str, Any]:
         "name": name, "registered_as": info.name, "runs_on": info.runs_on, "max_batch": info.max_batch,
         "concurrency": info.concurrency, "rate_keys": list(info.rate_keys), "timeout_ms": info.timeout_ms,
         "isolation": info.isolation.level if info.isolation is not None else None,
-        "retry": {"max_retries": retry.max_retries, "base_ms": retry.base_ms, "cap_ms": retry.cap_ms} if retry is not None else None,
+        "retry": None if retry is None else {
+            "max_retries": retry.max_retries, "base_ms": None if retry.base is None else retry.base_ms,
+            "cap_ms": None if retry.cap is None else retry.cap_ms,
+        },
         "module": form.module, "function": form.function, "about": form.about,
         "payload": json.loads(form.payload) if form.payload is not None else None,
         "result": json.loads(form.result) if form.result is not None else None,

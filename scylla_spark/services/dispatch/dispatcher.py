@@ -29,7 +29,7 @@ from scylla_spark.core.tenure import Tenure
 from scylla_spark.errors import ClockError
 from scylla_spark.executors.catalog import asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, KeepsOutputs, LogKeeper, OutputTerms
-from scylla_spark.executors.switched_off import UNSANDBOXED, SwitchedOff, unsandboxed
+from scylla_spark.executors.unsandboxed import UNSANDBOXED, Unsandboxed
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
@@ -174,8 +174,8 @@ class Dispatcher:
         for name, executor in asked_for(self.settings, self.handlers).items():
             self._begin(executor)
             self.executors[name] = executor
-        self._refuse_what_is_off()
-        self.executors[UNSANDBOXED] = unsandboxed()
+        self._warn_of_what_is_off()
+        self.executors[UNSANDBOXED] = Unsandboxed()
         self.executors[UNSANDBOXED].start(self.finished)
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
         sender = producer(self.settings, linger_ms=0)
@@ -204,14 +204,12 @@ class Dispatcher:
             executor.keep_outputs(OutputTerms(folder, self._known_rules().partitions, most))
         executor.start(self.finished)
 
-    def _refuse_what_is_off(self) -> None:
-        """Tasks of handlers whose executor is off here fail and say why; nowhere else do they run instead."""
+    def _warn_of_what_is_off(self) -> None:
+        """Tasks of handlers whose executor is off here wait, as those of handlers that are not here; see `HandlerPolicies.know`."""
         for name in sorted({info.executor for info in self.handlers.values()} - set(self.executors)):
             asking = sorted(handler for handler, info in self.handlers.items() if info.executor == name)
             remedy = turned_on_by(name)
             log.warning("handlers run on an executor that is off here", executor=name, handlers=asking, remedy=remedy)
-            refusing = self.executors[name] = SwitchedOff(name, remedy)
-            refusing.start(self.finished)
 
     def use(self, sender: Any, tasks: TasksTail, outcomes: OutcomesTail) -> None:
         """Takes what it sends and reads with, and the handlers that its executors know by now.
@@ -222,7 +220,7 @@ class Dispatcher:
             outcomes: the tail of `outcomes`.
         """
         self._producer, self._tasks, self._outcomes = sender, tasks, outcomes
-        self._policies.know(self.handlers)
+        self._policies.know(self.handlers, self.executors)
 
     def attach(self, scan: LargeScan, ticker: Ticker) -> None:
         """Starts large scans and the look-ahead, which may have to wait for Spark.

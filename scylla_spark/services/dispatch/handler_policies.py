@@ -1,23 +1,25 @@
 """How each task is run, by what its handler and its queue say.
 
-Of retries counts what the task itself says, then its queue (field by field), then its handler, then the deployment.
+Of retries counts, field by field, what the task itself says, then its handler, then its queue, then the deployment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
+from scylla_spark.core.engine.bounds import LEASED, NO_HANDLER, HandlerPolicy
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_ms
+from scylla_spark.executors.catalog import turned_on_by
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import SANDBOX
-from scylla_spark.executors.switched_off import UNSANDBOXED
+from scylla_spark.executors.unsandboxed import UNSANDBOXED
 
 _UNKNOWN: Final = ""  # stands for all handlers that nobody knows: their names come from data
 
@@ -28,20 +30,32 @@ class HandlerPolicies:
     Args:
         settings: what holds where neither task nor queue nor handler say otherwise.
         queues: what is in force of them.
+        children: of the local pool, and of each pool of a handler of its own; None: as the settings say.
     """
 
-    def __init__(self, settings: Settings, queues: QueuesInForce) -> None:
+    def __init__(self, settings: Settings, queues: QueuesInForce, children: int | None = None) -> None:
         self._settings = settings
+        self._children = settings.dispatch.max_children if children is None else children
         self._queues = queues
+        dispatch = settings.dispatch
+        self._retry = Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap)
+        self._retries: dict[str, Retry] = {}  # what handlers say themselves
         self._known: dict[str, HandlerPolicy] = {}
         self._boxed: set[str] = set()  # handlers that run in a sandbox
-        self._default = self._of_handler(HandlerInfo(_UNKNOWN))
+        self._default = replace(self._of_handler(HandlerInfo(_UNKNOWN)), executor=NO_HANDLER)
         self._for_workers = HandlerPolicy(LEASED, self._default.timeout_ms, self._default.retry)
         self._of_queues: dict[tuple[str | None, str], HandlerPolicy] = {}
 
-    def know(self, handlers: Mapping[str, HandlerInfo]) -> None:
-        """These handlers can be run here."""
+    def know(self, handlers: Mapping[str, HandlerInfo], executors: Container[str]) -> None:
+        """These handlers are here; tasks of those wait whose executor is not, since they never run elsewhere instead."""
         self._known = {name: self._of_handler(info) for name, info in handlers.items()}
+        self._retries = {name: info.retry for name, info in handlers.items() if info.retry is not None}
+        for name, policy in self._known.items():
+            if policy.executor not in executors:
+                words = (
+                    f"Handler {name!r} runs on {policy.executor!r}, which is off here: {turned_on_by(policy.executor)}."
+                )
+                self._known[name] = replace(policy, executor=NO_HANDLER, missing=words)
         levels = {name: info.isolation.level for name, info in handlers.items() if info.isolation is not None}
         self._boxed = {name for name, level in levels.items() if level == SANDBOX}
         self._of_queues = {}
@@ -72,17 +86,23 @@ class HandlerPolicies:
         return HandlerPolicy(
             info.executor,
             timeout_ms,
-            info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
+            (info.retry or Retry()).filled(self._retry),
             info.max_batch or 1,
             rate_keys=info.rate_keys,
+            children=self._children if info.executor == "local" or info.isolation is not None else 0,
         )
 
     def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:
         instead = queue.default_handler if handler is None and queue.mode == "push" else None
-        plain = self._plain(instead if instead is not None else handler)
+        runs = instead if instead is not None else handler
+        plain = self._plain(runs)
         alone = queue.redelivers
         most = 1 if alone else plain.max_batch
-        refused = queue.isolation == SANDBOX and (instead or handler) not in self._boxed
+        here = plain.executor != NO_HANDLER
+        refused = here and queue.isolation == SANDBOX and (instead or handler) not in self._boxed
         executor = UNSANDBOXED if refused else plain.executor
-        retry = queue.retry(plain.retry)
-        return HandlerPolicy(executor, plain.timeout_ms, retry, most, instead or "", alone, plain.rate_keys)
+        retry = self._retries.get(runs or _UNKNOWN, Retry()).filled(queue.retry(self._retry))
+        return replace(
+            plain, executor=executor, retry=retry, max_batch=most, handler=instead or "", alone=alone,
+            children=0 if refused else plain.children,
+        )  # fmt: skip

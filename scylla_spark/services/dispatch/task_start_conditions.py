@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scylla_spark.clock import iso
+from scylla_spark.core.engine.bounds import NO_HANDLER
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
@@ -33,6 +34,8 @@ def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, n
         *(_condition(name, met, detail) for name, met, detail in gate.conditions(lane.ordering_id, now)),
         _condition("no rate limit that it shares is waited for", limit is None, "" if limit is None else str(limit)),
         _condition("its partition releases tasks", not held_up, held_up or "it does"),
+        _condition("its queue may hold another child", not engine.leaves_children(entry.data), ""),
+        _condition("this dispatcher has its handler", engine.executor_of(entry.data) != NO_HANDLER, entry.data.handler or ""),
     ]  # fmt: skip
     waits = lane.state is LaneState.READY and all(one["met"] for one in found)
     who = "a worker to lease it" if gate.limits.pull or entry.data.handler is None else "room in the executor"

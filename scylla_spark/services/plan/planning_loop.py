@@ -32,6 +32,7 @@ from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.records_reader import LogReader
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
+from scylla_spark.services.plan.handler_watcher import HandlerWatcher
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.notification_channels import channels_of
 from scylla_spark.services.plan.planner_clock import PlannerClock
@@ -74,6 +75,7 @@ class PlanTenure:
         self._snapshot_begins = -1
         self._snapshot_us = boot_us()
         self._tables = TableWatcher(settings)
+        self._handlers = HandlerWatcher(settings)
         self._clock = PlannerClock()
         self._now = 0
         self._failure: BaseException | None = None
@@ -82,6 +84,7 @@ class PlanTenure:
     def close(self) -> None:
         """Ends the connections."""
         self._tables.stop()
+        self._handlers.stop()
         self._producer.close(timeout=10)
         self._consumer.close(autocommit=False)
 
@@ -252,6 +255,7 @@ class PlanTenure:
     def _decide(self) -> None:
         self.planner.tick(self._now)
         self._tables.exchange(self.planner, self._now)
+        self._handlers.exchange(self.planner, self._now)
 
     def _wait_ms(self) -> int:
         if self._acks:

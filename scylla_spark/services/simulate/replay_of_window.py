@@ -40,7 +40,9 @@ _AHEAD_US: Final = 10_000_000  # tasks reach the engine so long before they are 
 _TIDY_US: Final = 30_000_000
 _UNBOUNDED: Final = 1 << 60
 _ALL_READ: Final = Basis(1 << 62, 1 << 62)
-_ANY_TERMS: Final = HandlerPolicy(POOL, 1 << 40, Retry(None))  # recorded attempts say what comes next, not a policy
+_ANY_TERMS: Final = HandlerPolicy(
+    POOL, 1 << 40, Retry(None, "1s", "1s")
+)  # recorded attempts say what comes next, not a policy
 
 
 @dataclass(frozen=True, slots=True)

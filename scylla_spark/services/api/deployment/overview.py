@@ -13,7 +13,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.client.tasks.explain import ask_partitions
+from scylla_spark.client.tasks.explain import StatusAnswer, ask_status
 from scylla_spark.clock import boot_us, iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.key_view import key_view
@@ -42,6 +42,7 @@ _SILENT_US: Final = 30_000_000
 _RESTARTED_US: Final = 900_000_000  # so long it is shown that the broker was started again
 _LOOK_US: Final = 10_000_000  # between two looks at whether owners of partitions answer
 _LATELY_S: Final = 60
+_NAMED: Final = 5
 _RUNS_WITH: Final = "`scylla-spark up`, or `scylla-spark run {}`, starts it."
 
 
@@ -91,7 +92,15 @@ class OverdueView(BaseModel):
 class BannerView(BaseModel):
     """Something that somebody should look at."""
 
-    kind: Literal["broker_away", "broker_restarted", "ingest_silent", "partition_without_owner", "clock_ahead"]
+    kind: Literal[
+        "broker_away",
+        "broker_restarted",
+        "ingest_silent",
+        "partition_without_owner",
+        "clock_ahead",
+        "no_handler",
+        "queue_holds_children",
+    ]
     text: str
     hint: str
 
@@ -146,6 +155,7 @@ class Overviews:
         self._blind_since = 0
         self._stood: tuple[dict[int, int], int] = ({}, 0)
         self._dead: frozenset[int] = frozenset()
+        self._told: list[StatusAnswer] = []  # by owners of partitions, when they were asked last
         self._looked_until = 0
 
     def of(self, own: QueueBounds) -> Overviews:
@@ -229,6 +239,24 @@ class Overviews:
         if ahead > _AHEAD_US:
             words = f"The clock of a dispatcher or worker is {ahead / 1e6:.1f} s ahead of this one."
             found.append(_banner("clock_ahead", words, "Let a time service set the clocks of all machines."))
+        return found + self._waits()
+
+    def _waits(self) -> list[dict[str, str]]:
+        """Banners of lanes that wait for handlers, and of queues that hold all children that they may."""
+        found = []
+        missing = [row for told in self._told for row in told.no_handler if self._own.has(row[0])]
+        if missing:
+            names = sorted({handler for _, handler, _ in missing})
+            lanes = sum(lanes for _, _, lanes in missing)
+            words = f"{lanes} lanes wait for handlers that no dispatcher of theirs can run: {', '.join(map(repr, names[:_NAMED]))}."
+            hint = "Deploy them, turn their executor on, or cancel the tasks. `scylla-spark task explain` says more."
+            found.append(_banner("no_handler", words, hint))
+        for queue, held, children, lanes in [
+            row for told in self._told for row in told.holding if self._own.has(row[0])
+        ]:
+            words = f"Queue {queue!r} holds {held} of the {children} children of a dispatcher, and {lanes} lanes wait."
+            hint = "Give the dispatchers more children (dispatch.max_children), or that queue a lower concurrency."
+            found.append(_banner("queue_holds_children", words, hint))
         return found
 
     def _restarted(self, now: int) -> list[dict[str, str]]:
@@ -246,7 +274,9 @@ class Overviews:
         if boot_us() >= self._looked_until:
             owner = self._api.scheduler.connection.owner_address
             addresses = {number: owner(number) for number in standing}
-            silent = {address for address in {*addresses.values()} - {""} if not ask_partitions(address)}
+            answers = {address: ask_status(address) for address in {*addresses.values()} - {""}}
+            self._told = list(answers.values())
+            silent = {address for address, told in answers.items() if not told.partitions}
             self._dead = frozenset(number for number, address in addresses.items() if address in silent)
             self._looked_until = boot_us() + _LOOK_US
         return self._dead

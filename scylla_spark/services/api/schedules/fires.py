@@ -20,7 +20,9 @@ from scylla_spark.services.api.schedules.views import FireView, fire_view
 
 routes = router()
 
-Verdict = Literal["launched", "skipped", "waiting", "missed", "obsolete", "failed", "late", "overdue", "silent"]
+Verdict = Literal[
+    "launched", "skipped", "waiting", "missed", "obsolete", "failed", "late", "overdue", "silent", "no_handler"
+]
 
 
 class NamedFireView(FireView):

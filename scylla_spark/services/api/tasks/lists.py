@@ -7,19 +7,20 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso, now_us
+from scylla_spark.core.engine.bounds import NO_HANDLER
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.key_view import id_of
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.scopes import QueueBounds
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter, without_fields
-from scylla_spark.core.task_state import ENDED, OPEN
+from scylla_spark.core.task_state import ENDED, OPEN, READY
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.io.delta.task_pages import Urgency
@@ -46,6 +47,9 @@ class ListedView(RunView):
     """How a task stands, as the tables say."""
 
     state: State
+    reason: Annotated[
+        str | None, Field(description="no_handler: it is due, and its dispatcher does not have its handler; null: none")
+    ]
     queue: str
     handler: str | None
     priority: int | None
@@ -99,10 +103,15 @@ class DoneView(BaseModel):
     ] = None
 
 
+async def _fresh_handlers(api: Asked) -> None:
+    await api.handlers.fresh()
+
+
 @routes.get("/v1/tasks", operation_id="list_tasks", responses=answers({200: PageView}, problems.INVALID))
 async def page(
     api: Asked,
     own: Own,
+    _handlers: Annotated[None, Depends(_fresh_handlers)],
     filter: Filter = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
@@ -275,13 +284,14 @@ def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:
     return wanted._replace(conditions=(*wanted.conditions, OneOf("state", tuple(states))))
 
 
-def _listed(row: dict[str, Any]) -> dict[str, Any]:
+def _listed(api: Api, row: dict[str, Any]) -> dict[str, Any]:
+    waits = row["state"] == READY and api.handlers.lacks(row["queue"], row["handler"])
     plain = {
         name: row[name]
         for name in ("state", "queue", "handler", "priority", "attempts", "cancel_requested", "error_class")
     }
     times = {name: iso_us(row[name]) for name in ("next_attempt_at", "enqueued_at", "ended_at")}
-    return run_view(_key(row)) | plain | times | {"tags": row["tags"] or []}
+    return run_view(_key(row)) | plain | times | {"tags": row["tags"] or [], "reason": NO_HANDLER if waits else None}
 
 
 def _key(row: dict[str, Any]) -> TaskKey:

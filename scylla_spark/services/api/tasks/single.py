@@ -147,6 +147,7 @@ class ExplanationView(BaseModel):
 
     state: str
     why: str
+    reason: Annotated[str, Field(description='A word of ours for why it waits: "no_handler"; empty: none')]
     attempts: int
     source: str
     conditions: Annotated[
@@ -162,7 +163,7 @@ class ExplanationView(BaseModel):
 async def explain(api: Asked, own: Own, key: TaskId) -> Response:
     """Why a task is not running, by its dispatcher, else by tables and logs."""
     said = await explained(api, own, key_of(key))
-    return answer({name: said[name] for name in ("state", "why", "attempts", "source", "conditions")})
+    return answer({name: said[name] for name in ("state", "why", "reason", "attempts", "source", "conditions")})
 
 
 @routes.get(
@@ -193,16 +194,21 @@ async def explained(api: Api, own: QueueBounds, key: TaskKey) -> dict[str, Any]:
     """
     said = await api.slowly(api.scheduler.task(key).explain)
     state = (await run_in_threadpool(api.tasks.status, key)).state
-    return (said if own == ALL_QUEUES else _without_others(said)) | {"task_state": state}
+    return (said if own == ALL_QUEUES else _without_others(said, own)) | {"task_state": state}
 
 
-def _without_others(said: dict[str, Any]) -> dict[str, Any]:
-    """An explanation for who may not see all queues: a lane holds tasks of several, so no sentence may name another task."""
+def _without_others(said: dict[str, Any], own: QueueBounds) -> dict[str, Any]:
+    """An explanation for who may not see all queues: no sentence may name a task or a queue of others."""
 
     def plain(text: str, instead: str) -> str:
         return instead if "TaskKey(" in text.replace(str(said["key"]), "") else text
 
     told = [one | {"detail": plain(one["detail"], "")} for one in said["conditions"]]
+    if not all(map(own.has, said["holders"])):
+        return said | {
+            "why": "It is due and waits for room in the executor, which other queues hold.",
+            "conditions": told,
+        }
     return said | {"why": plain(said["why"], "It waits for what is before it in its lane."), "conditions": told}
 
 

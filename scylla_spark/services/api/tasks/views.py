@@ -18,10 +18,10 @@ from scylla_spark.core.output import OutputLink
 from scylla_spark.core.records.command import OPEN_NAME, Command
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.run_name import run_name
-from scylla_spark.core.task import Failure, Retry
+from scylla_spark.core.task import INHERITED, Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
 from scylla_spark.core.trace_context import Traceparent, is_traceparent
-from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration, duration_text
 from scylla_spark.services.api.context import Body, Instant, iso_of
 
@@ -34,11 +34,14 @@ State = Literal[
 
 
 class RetryBody(Body):
-    """When a failed task runs again."""
+    """When a failed task runs again; what is left out is as its handler, its queue or the deployment says."""
 
-    max_retries: Annotated[int | None, Field(description="Attempts after the first; null: for ever")] = RETRIES
-    base: Annotated[Span | None, Field(description=f"Wait before the second attempt; null: {RETRY_BASE}")] = None
-    cap: Annotated[Span | None, Field(description=f"Longest wait; null: {RETRY_CAP}")] = None
+    max_retries: Annotated[
+        int | Literal["inherited"] | None,
+        Field(description='Attempts after the first; null: for ever; "inherited": left out'),
+    ] = INHERITED
+    base: Annotated[Span | None, Field(description="Wait before the second attempt; null: left out")] = None
+    cap: Annotated[Span | None, Field(description="Longest wait; null: left out")] = None
 
     def policy(self) -> Retry:
         """The policy."""
@@ -210,11 +213,13 @@ class RunView(KeyView):
 
 
 class RetryView(BaseModel):
-    """When a failed task runs again."""
+    """When a failed task runs again; "inherited" and null: as its handler, its queue or the deployment says."""
 
-    max_retries: Annotated[int | None, Field(description="Attempts after the first; null: for ever")]
-    base: Annotated[str, Field(description="Wait before the second attempt")]
-    cap: Annotated[str, Field(description="Longest wait")]
+    max_retries: Annotated[
+        int | Literal["inherited"] | None, Field(description="Attempts after the first; null: for ever")
+    ]
+    base: Annotated[str | None, Field(description="Wait before the second attempt")]
+    cap: Annotated[str | None, Field(description="Longest wait")]
 
 
 class TaskView(RunView):
@@ -289,7 +294,9 @@ def _span(value: timedelta | None) -> str | None:
 
 def _retry(policy: Retry) -> dict[str, Any]:
     waits = {"base": policy.base, "cap": policy.cap}
-    return {"max_retries": policy.max_retries} | {name: duration_text(duration(wait)) for name, wait in waits.items()}
+    return {"max_retries": policy.max_retries} | {
+        name: None if wait is None else duration_text(duration(wait)) for name, wait in waits.items()
+    }
 
 
 def result_view(status: TaskStatus) -> dict[str, Any]:

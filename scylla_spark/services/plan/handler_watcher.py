@@ -17,7 +17,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.http_get import AnswerError, fetch
 from scylla_spark.io.kafka.records_reader import LogReader
-from scylla_spark.services.plan.daemon_threads import DaemonThreads
+from scylla_spark.services.daemon_threads import DaemonThreads
 
 log = structlog.get_logger("plan")
 

@@ -220,7 +220,7 @@ def _page(
         behind = _urgency_of(cursor) if cursor is not None else None
         rows = api.pages.urgent_page(wanted, limit, now=now, after=behind, as_of_us=_us(as_of))
         return answer(
-            {"tasks": [_listed(row) for row in rows], "next": _urgency(rows[-1]) if len(rows) == limit else None}
+            {"tasks": [_listed(api, row) for row in rows], "next": _urgency(rows[-1]) if len(rows) == limit else None}
         )
     after = key_of(cursor) if cursor is not None else None
     if order == "newest":
@@ -228,7 +228,7 @@ def _page(
     else:
         rows = api.pages.page(wanted, limit, now=now, after=after, as_of_us=_us(as_of))
     last = id_of(_key(rows[-1])) if len(rows) == limit else None
-    return answer({"tasks": [_listed(row) for row in rows], "next": last})
+    return answer({"tasks": [_listed(api, row) for row in rows], "next": last})
 
 
 def _wanted(text: str, own: QueueBounds, now: int) -> TaskFilter:

@@ -20,7 +20,7 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.host.broker_keeper import BrokerKeeper
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.schemas import DEPLOYMENT, VERSION
 from scylla_spark.services import deployment as deployment_module
 from scylla_spark.services.deployment import Deployment

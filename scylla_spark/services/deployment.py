@@ -26,7 +26,7 @@ from scylla_spark.errors import (
     SchedulerError,
     UnreachableError,
 )
-from scylla_spark.io.host.foreign_errors import full_folder, no_space, outage_in
+from scylla_spark.io.host.foreign_errors import full_folder, is_cut_off, no_space, outage_in
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import discard_jvm, end_jvm, jvm_ended, launch_jvm, open_session, silence
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
@@ -47,6 +47,7 @@ S = TypeVar("S", bound=Service)
 _PATIENCE_S = 8.0  # of a service that waits for those attached before it
 _POLL_S = 0.05
 _LOOK_S = 0.5
+_DEATH_US = 3_000_000  # so long after its last answer a process that is killed may still be there
 _AGAIN_US = 60_000_000  # a service that ended again within this time …
 _AGAIN_PAUSE_S = 5.0  # … is started after this pause
 _SILENCE_S = 5.0
@@ -314,11 +315,15 @@ class Deployment:
             return error
         if folder := full_folder(self._folders()):
             return no_space(folder)
-        try:
-            self._check_processes()
-        except SchedulerError as cause:
-            return cause
-        return outage_in(error) or error
+        until_us = boot_us() + (_DEATH_US if is_cut_off(error) else 0)
+        while True:
+            try:
+                self._check_processes()
+            except SchedulerError as cause:
+                return cause
+            if boot_us() >= until_us:
+                return outage_in(error) or error
+            threading.Event().wait(_POLL_S)
 
     def _folders(self) -> Iterator[Path]:
         """Where processes of ours write on this machine."""

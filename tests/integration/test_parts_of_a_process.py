@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -16,16 +18,17 @@ from kafka.admin import KafkaAdminClient
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
-from scylla_spark.errors import ConfigError
+from scylla_spark.errors import ConfigError, ExitCode
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.host.broker_keeper import BrokerKeeper
-from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.schemas import DEPLOYMENT, VERSION
 from scylla_spark.services import deployment as deployment_module
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch import dispatcher as dispatcher_module
 from scylla_spark.services.dispatch.service import DispatchService
+from tests.faults.site import fill, small_disk
 from tests.support import sample_handlers
 from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
@@ -125,3 +128,16 @@ def test_on_tables_of_a_newer_version_nothing_is_dispatched(settings, monkeypatc
     with pytest.raises(ConfigError, match=f"of version {VERSION + 1}, this one writes {VERSION}"):
         Deployment(settings).start()
     assert begun == []
+
+
+def test_a_start_on_a_full_disk_ends_as_an_outage_and_its_last_line_says_so(tmp_path):
+    program = Path(sys.executable).with_name("scylla-spark")
+    try:
+        with small_disk(tmp_path / "data", 2) as small:
+            fill(small)
+            command = [program, "--data", small, "up"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except PermissionError as error:
+        pytest.skip(str(error))
+    assert done.returncode == ExitCode.OUTAGE
+    assert done.stderr.splitlines()[-1].startswith(f"error: no space left on {small}")

@@ -245,7 +245,7 @@ def test_a_jvm_that_has_ended_is_the_first_cause(roles, told, tmp_path, monkeypa
     names = roles(one=(one, True))
     with Deployment(settings(tmp_path), roles=names, spark=SESSION) as running:
         one.alive = lambda: (_ for _ in ()).throw(ConnectionRefusedError("what that leads to"))
-        ended = [None, "killed by SIGKILL"]
+        ended = [None, None, None, "killed by SIGKILL"]  # it takes a moment to end
         monkeypatch.setattr(deployment, "jvm_ended", lambda: ended.pop(0))
         with pytest.raises(UnreachableError, match=r"JVM has ended \(killed by SIGKILL\)"):
             running.check()

@@ -59,6 +59,18 @@ def test_which_errors_are_outages(error, kind):
         assert "\n" not in str(found)
 
 
+def test_of_what_the_jvm_says_the_innermost_cause_is_reported():
+    said = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+py4j.protocol.Py4JJavaError: An error occurred while calling o334.collectToPython.
+: org.apache.spark.SparkException: Job aborted
+\tat org.apache.spark.A.b(A.scala:1)
+Caused by: java.io.EOFException: the daemon has ended
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+    found = outage_in(StreamingQueryException(said))
+    assert str(found) == "StreamingQueryException: java.io.EOFException: the daemon has ended"
+
+
 def test_a_full_disk_is_found_also_under_a_folder_that_is_not_made_yet(tmp_path):
     try:
         with small_disk(tmp_path / "small", 2) as small:

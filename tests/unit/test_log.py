@@ -53,3 +53,19 @@ def test_standard_error_on_a_full_disk_stops_nobody():
         command = [sys.executable, "-c", CODE, ""]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
     assert done.stdout == "went on\n"
+
+
+@pytest.mark.slow
+def test_a_line_that_a_client_of_kafka_repeats_is_told_once_in_a_while_and_all_others_always():
+    code = """
+import logging
+from scylla_spark.config.settings import Log
+from scylla_spark.log import configure
+configure(Log())
+for _ in range(50):
+    logging.getLogger("kafka.net").error("connection refused")
+    logging.getLogger("some").error("plain")
+logging.getLogger("kafka.net").error("another")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [done.stderr.count(text) for text in ("connection refused", "another", "plain")] == [1, 1, 50]

@@ -72,6 +72,17 @@ def test_tables_in_s3_bring_its_client_and_the_variables_of_aws(path, monkeypatc
     assert options["spark.hadoop.fs.s3a.endpoint.region"] == "eu-central-1"
 
 
+@pytest.mark.parametrize(
+    ("master", "used"),
+    [
+        ("local", "local[1,4]"), ("local[2]", "local[2,4]"), ("local[*]", "local[*,4]"), ("local[2,1]", "local[2,1]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"), ("spark://head:7077", "spark://head:7077"),
+    ],
+)  # fmt: skip
+def test_a_local_master_tries_a_task_as_often_as_a_cluster(master, used):
+    assert session.options(Settings(_env_file=None, master=master), services=True)["spark.master"] == used
+
+
 def test_the_plain_commit_log_of_checkpoints_is_for_folders_only():
     assert MANAGER in told()
     assert MANAGER in told(tables={"path": "file:///lake/t"})

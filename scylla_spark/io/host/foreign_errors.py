@@ -16,11 +16,13 @@ _SPACE_TEXT: Final = re.compile(r"No space left on device|Disk quota exceeded|no
 _PROBE_BYTES: Final = 1 << 20  # less than this is left: nothing of ours can work there
 _SPARK: Final = ("py4j", "pyspark")
 _STORES: Final = ("deltalake", "polars", "pyarrow", "_internal")
+_CUT_OFF: Final = ("Py4JNetworkError", "Py4JError")  # what py4j raises where the JVM gives no answer
 _OF_SPARK: Final = re.compile(
     r"\bjava\.(io|net|nio|util\.concurrent)\.|OutOfMemory|InterruptedException|org\.apache\.kafka\.|\bhadoop\.|\bsoftware\.amazon\."
     r"|of a JVM that has ended|stopped SparkContext|SparkContext was shut down|DELTA_CONCURRENT|JAVA_GATEWAY_EXITED",
 )
 """What Spark's texts name when storage, network, brokers, memory or the JVM itself have failed."""
+_THROWN: Final = re.compile(r"(?:Caused by: |: )((?:java|org|io|scala)\.[\w.$]+: .+)")
 _LONGEST: Final = 300
 
 
@@ -40,8 +42,13 @@ def outage_in(error: BaseException) -> SchedulerError | None:
     if isinstance(error, SchedulerError):
         return error
     if _is_outage(error):
-        return UnreachableError(f"{type(error).__name__}: {_first_line(error)}")
+        return UnreachableError(f"{type(error).__name__}: {_gist(error)}")
     return None
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Whether a process that was asked gave no answer: it may have ended a moment ago."""
+    return isinstance(error, ConnectionError) or type(error).__name__ in _CUT_OFF
 
 
 def no_space(place: object) -> DiskFullError:
@@ -77,7 +84,7 @@ def _is_outage(error: BaseException) -> bool:
     library = type(error).__module__.partition(".")[0]
     if isinstance(error, OSError | MemoryError) or library in ("kafka", *_STORES):
         return True
-    return library in _SPARK and (type(error).__name__ == "Py4JNetworkError" or bool(_OF_SPARK.search(_text(error))))
+    return library in _SPARK and (type(error).__name__ in _CUT_OFF or bool(_OF_SPARK.search(_text(error))))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -97,6 +104,8 @@ def _text(error: BaseException) -> str:
         return f"{type(error).__name__} of a JVM that has ended"
 
 
-def _first_line(error: BaseException) -> str:
-    line = next(iter(_text(error).strip().splitlines()), "no reason given")
+def _gist(error: BaseException) -> str:
+    """The line of an error's text that says most: of the JVM's the innermost cause, else the first."""
+    lines = [line.strip() for line in _text(error).strip().splitlines()] or ["no reason given"]
+    line = next((found[1] for found in map(_THROWN.match, reversed(lines)) if found), lines[0])
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _launch: threading.Thread | None = None
 _submitted_by = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else 0  # the JVM that started us
 _LAUNCH_S = 20.0
+_TASK_TRIES = 4  # Spark's own default on clusters
 _NICENESS = 5  # about a third of the weight of a process of normal priority
 _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -233,7 +235,7 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
         return chosen
     from scylla_spark.io.host import class_archive, jars
 
-    chosen["spark.master"] = settings.master
+    chosen["spark.master"] = _with_retries(settings.master)
     chosen["spark.jars"] = session_jars(settings)
     if is_s3(settings.tables_path):
         chosen |= s3_options(os.environ)
@@ -253,6 +255,11 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
         chosen["spark.local.dir"] = str(settings.data_dir.absolute() / "spark-tmp")
         chosen["spark.sql.warehouse.dir"] = str(settings.data_dir.absolute() / "warehouse")
     return _with_theirs(chosen, settings.spark.options)
+
+
+def _with_retries(master: str) -> str:
+    """A local master under which a task is tried as often as on a cluster: a Python worker that was killed must not end a query."""
+    return re.sub(r"^local(?:\[(\d+|\*)\])?$", lambda found: f"local[{found[1] or 1},{_TASK_TRIES}]", master)
 
 
 def session_jars(settings: Settings) -> str:

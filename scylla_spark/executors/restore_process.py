@@ -32,6 +32,8 @@ _LIMITS: Final = sorted({getattr(resource, name) for name in dir(resource) if na
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _UNUSED_LEVEL: Final = 37  # loggers remember what they answered for a level until any level is set
 _MOST_LEFT_OPEN: Final = 64
+_THREADS_END_S: Final = 0.02
+_count_threads: Final = _thread._count  # noqa: SLF001 - also of threads that `threading` does not know
 _SELDOM: Final = 32  # of so many calls one reads `_BY_CALLS`, and each in which one of these functions was called
 _SETTERS: Final[Mapping[ModuleType, Sequence[str]]] = {
     locale: ("setlocale",),
@@ -299,6 +301,14 @@ def _with(write: Callable[[Any], object]) -> Callable[[Any, Any], Any]:
     return restore
 
 
+def _await_threads(expected: int, _found: int) -> int:
+    """A thread cannot be ended from outside; one that is about to end has a moment."""
+    until = time.monotonic() + _THREADS_END_S
+    while _count_threads() > expected and time.monotonic() < until:
+        time.sleep(0.001)
+    return expected
+
+
 def _set_user(expected: tuple[int, int]) -> None:
     os.seteuid(expected[0])
     os.setegid(expected[1])
@@ -312,7 +322,6 @@ def _set_interpreter(expected: tuple[Any, ...]) -> None:
     _socket.setdefaulttimeout(timeout)
 
 
-_count_threads: Final = _thread._count  # noqa: SLF001 - also of threads that `threading` does not know
 _ALWAYS: Final = (
     _Part(_live.copy, _set_variables),
     _Part(_folder, _with(os.chdir)),
@@ -324,7 +333,7 @@ _ALWAYS: Final = (
         lambda: (sys.getrecursionlimit(), sys.path[:], gc.isenabled(), _socket.getdefaulttimeout()),
         _with(_set_interpreter),
     ),
-    _Part(_count_threads, _with(lambda _: None)),  # a thread cannot be ended from outside
+    _Part(_count_threads, _await_threads),
     _Part(count_replaced, _with(lambda _: None)),
 )
 _BY_CALLS: Final = (

@@ -311,6 +311,8 @@ def _offsets(
             for wanted in which
         ]
     except KafkaError as error:
+        if wait_ms is None:
+            raise
         raise unanswered(settings, error) from error
     finally:
         client.close()

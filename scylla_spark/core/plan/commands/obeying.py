@@ -61,6 +61,8 @@ class Obeying:
         if isinstance(found, Refused):
             self._refuse(offset, append_us, value, found)
             return
+        if self._answers.is_repeated(found.id):
+            return
         try:
             self._carry_out(offset, found, now)
         except SchedulerError as error:

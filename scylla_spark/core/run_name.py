@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from scylla_spark.clock import to_us
+from scylla_spark.clock import from_us, to_us
 
 AFTER_NAME: Final = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3}(?:[0-9]{3})?)?Z/[1-9][0-9]{0,17}"
@@ -25,6 +25,12 @@ class RunName(NamedTuple):
 
     schedule: str
     planned_us: int
+
+
+def planned_at(uniqueness_key: str) -> datetime | None:
+    """The planned time of a run, aware UTC; None: the key is none of a run."""
+    found = run_name(uniqueness_key)
+    return None if found is None else from_us(found.planned_us)
 
 
 def run_name(uniqueness_key: str) -> RunName | None:

@@ -120,7 +120,7 @@ class Task:
     """What a handler is given.
 
     Attributes:
-        key: identity; `key.scheduled_time` is the planned time.
+        key: identity; `key.scheduled_time` is when it is due.
         payload: the JSON value that was enqueued (usually a dict).
         handler: name under which the function is registered.
         queue: the queue it came from.
@@ -140,7 +140,7 @@ class Task:
 
     @property
     def scheduled_time(self) -> datetime:
-        """Planned time, aware UTC."""
+        """When it is due, aware UTC; of runs of schedules the context has the planned time."""
         return self.key.scheduled_time
 
 
@@ -228,6 +228,8 @@ class TaskContext:
         tags: of the task.
         traceparent: trace and span in which the task was enqueued, as W3C Trace Context writes them; None: in none. A span that is to
             belong to that trace takes it as its parent.
+        planned_at: planned time of the run of a schedule that the task is, aware UTC. The task's own time is later by jitter, or is the
+            moment of the decision where that came late. None: the task is no run.
     """
 
     attempt: int
@@ -240,6 +242,7 @@ class TaskContext:
     last_error: LastError | None = None
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
+    planned_at: datetime | None = None
 
     @property
     def token(self) -> tuple[int, int]:

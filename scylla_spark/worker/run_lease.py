@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from scylla_spark.clock import now_us
+from scylla_spark.core.run_name import planned_at
 from scylla_spark.core.task import TaskContext
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_spans import Attempt, Spans
@@ -76,4 +77,5 @@ def context_of(handler: Handler, lease: Lease) -> TaskContext:
         last_error=lease.last_error,
         tags=lease.tags,
         traceparent=lease.traceparent,
+        planned_at=planned_at(lease.task.key.uniqueness_key),
     )

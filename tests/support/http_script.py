@@ -37,12 +37,13 @@ def lease_view(
     checkpoint: Any = None,
     last_error: Any = None,
     beat_ms: int = 3_000,
+    uniqueness_key: str = "u",
 ) -> dict[str, Any]:
     """A lease as the API tells of it."""
     return {
         "lease": f"0.{number + 1:032x}", "expires_in_ms": 10_000, "beat_every_ms": beat_ms, "max_ms": 60_000,
         "task": {
-            "id": f"id{number}", "scheduled_time": "2026-01-31T09:00:00Z", "ordering_id": f"lane{number}", "uniqueness_key": "u",
+            "id": f"id{number}", "scheduled_time": "2026-01-31T09:00:00Z", "ordering_id": f"lane{number}", "uniqueness_key": uniqueness_key,
             "handler": handler, "queue": "q", "priority": 0, "payload": {} if payload is None else payload, "attempt": 1, "epoch": "5",
             "checkpoint": checkpoint, "last_error": last_error,
         },

@@ -647,6 +647,53 @@ def test_a_run_that_waits_for_those_planned_before_it_still_starts_within_its_ji
         assert planned_us <= to_us(datetime.fromisoformat(one["scheduledTime"])) < planned_us + 600 * SECOND
 
 
+@pytest.mark.parametrize("between", ["nothing", "restart", "snapshot"])
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [
+        ("backfill", {"name": "a", "begin": START - 3 * MINUTE, "end": START, "maxRunning": 9}), ("run", {"name": "a"}),
+        ("event", {"name": "orders"}), ("partitions", {"name": "d", "partitions": [{"count": 1}]}), ("pause", {"names": ["a"]}),
+        ("put", {"schedules": [{"name": "a", "handler": "work", "trigger": EVERY_MINUTE, "note": "first"}]}),
+    ],
+)  # fmt: skip
+def test_a_request_that_comes_again_is_carried_out_once(command: str, fields: dict[str, Any], between: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.put("on-event", ORDERS, overlap="allow_all")
+    plan.put("on-partitions", {"kind": "partitions", "dataset": "d"}, overlap="allow_all")
+    record = encode_command(command, id="once", **fields)
+    plan.raw(record)
+    answer = plan.answers.pop("once")
+    assert answer[0] == "ok"
+    if command == "put":
+        plan.put("a", EVERY_MINUTE, note="second")
+    if command == "pause":
+        plan.ask("resume", names=["a"])
+    sent, entry = list(plan.launched()), plan.planner.state.entries["a"]
+    if between == "snapshot":
+        plan.log = plan.snapshot()
+    if between != "nothing":
+        plan.restart()
+    plan.raw(record)
+    assert plan.launched() == sent
+    assert plan.answers["once"] == answer
+    after = plan.planner.state.entries["a"]
+    assert (after.note, after.paused, after.revision) == (entry.note, entry.paused, entry.revision)
+
+
+def test_a_request_that_was_refused_may_come_again() -> None:
+    plan = PlannerHarness()
+    record = encode_command("run", id="once", name="a")
+    plan.raw(record)
+    assert plan.answers["once"][0] == "not_found"
+    plan.put("a", EVERY_MINUTE)
+    plan.raw(record)
+    assert plan.answers["once"][0] == "ok"
+    for number in range(1_001):
+        plan.raw(encode_command("event", id=f"e{number}", name="x"))
+    assert len(plan.planner.state.answers) == 1_000
+
+
 JITTERED = {"kind": "at", "times": [iso(START + 60 * SECOND)], "jitter": "1h"}
 
 

@@ -431,15 +431,28 @@ def test_handlers_are_functions_of_a_task_or_of_a_task_and_a_context(desk):
 
     def two(task, ctx):
         ctx.progress(0.5)
-        return [ctx.attempt, ctx.checkpointed, ctx.token, ctx.last_error]
+        return [ctx.attempt, ctx.checkpointed, ctx.token, ctx.last_error, ctx.planned_at and str(ctx.planned_at)]
 
     handlers = resolved({"one": one, "two": two})
     assert asked_for(handlers) == ("one", "two")
     work(handlers, desk.lease(1, handler="one", payload={"n": 3}))
-    work(handlers, desk.lease(2, handler="two", checkpoint={"row": 1}, last_error={"kind": "Busy", "message": "m"}))
+    work(
+        handlers,
+        desk.lease(
+            2,
+            handler="two",
+            checkpoint={"row": 1},
+            last_error={"kind": "Busy", "message": "m"},
+            uniqueness_key="n/2026-01-01T00:00:00Z/1",
+        ),
+    )
     work(handlers, desk.lease(3, handler="three"))
     told = desk.call()[1]["results"]
-    assert [one.get("result") for one in told] == [3, [1, {"row": 1}, [5, 1], ["Busy", "m"]], None]
+    assert [one.get("result") for one in told] == [
+        3,
+        [1, {"row": 1}, [5, 1], ["Busy", "m"], "2026-01-01 00:00:00+00:00"],
+        None,
+    ]
     assert told[2]["error"]["code"] == "handler_unknown"
 
 

@@ -58,6 +58,22 @@ def test_every_kind_of_time_fires(w):
     assert hours(w) == [1, 1.5, 2, 3, 3, 4]
 
 
+def test_a_handler_finds_the_planned_time_of_its_run_and_no_other_task_has_one():
+    seen = []
+
+    def look(task, ctx):
+        seen.append((ctx.planned_at, task.scheduled_time))
+
+    with world([look], START) as w:
+        w.put_schedules(Schedule("hourly", "look", Trigger.every("1h", jitter="30m")))
+        w.advance("2h")
+        w.enqueue("look")
+        w.advance("1m")
+    planned, due = zip(*seen, strict=True)
+    assert planned == (START + timedelta(hours=1), None)
+    assert due[0] > planned[0]
+
+
 def test_an_event_fires_if_its_fields_are_right(w):
     w.put_schedules(
         Schedule("stock", "report", Trigger.event("order", where={"kind": "book"}), payload={"id": "{{ event.id }}"})

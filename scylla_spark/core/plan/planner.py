@@ -13,7 +13,7 @@ from typing import Any
 from scylla_spark import failpoint
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.backfilling import NEXT_RUN, Backfilling
-from scylla_spark.core.plan.commands.answers import ANSWER, Answers
+from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
 from scylla_spark.core.plan.commands.definitions import Definitions
 from scylla_spark.core.plan.commands.happenings import Happenings
@@ -33,7 +33,7 @@ from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, SOFT_GROUP_BYTES, Group, Partly, Position
-from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.plan_state import ANSWER, PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.snapshot_writer import SnapshotWriter
 from scylla_spark.core.plan.state.timers import Timer, Timers

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from scylla_spark.core.kept_json import MAX_LEVELS, kept_text, size_of
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.run_name import planned_at
 from scylla_spark.core.task import (
     ABORTED,
     FAILED,
@@ -97,7 +98,7 @@ def context_of(row: TaskRow, started_us: int, notes: Notes | None, cancelled: Fl
     error = None if row.last_error is None else LastError(*row.last_error)
     return TaskContext(
         row.attempt, row.epoch, deadline, left, notes, threading.Event() if cancelled is None else cancelled, None, error,
-        tuple(row.tags), row.traceparent,
+        tuple(row.tags), row.traceparent, planned_at(row.uniqueness_key),
     )  # fmt: skip
 
 

@@ -7,13 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import change_bytes
+from scylla_spark.core.plan.state.plan_state import ANSWER, OK, PENDING
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 
-OK: Final = "ok"
-PENDING: Final = "pending"
-ANSWER: Final = "answer"
-"""Kind of the timers that are of answers."""
 _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
 _MOST_ANSWER_BYTES: Final = 256 * 1024
 
@@ -52,6 +49,15 @@ class Answers:
         if change_bytes(change) > _MOST_ANSWER_BYTES:
             change = (ANSWER, to, code, message or "What became of each of so many is too long to be told.", hint, {})
         self._journal.conclude(*change)
+
+    def is_repeated(self, to: str | None) -> bool:
+        """Whether a request was carried out before, or waits for its answer. The answer is given again, if there is one."""
+        if to is None:
+            return False
+        before = self._journal.state.answers.get(to)
+        if before is not None:
+            self.answer(to, *before)
+        return before is not None or any(waiting.to == to for waiting in self._waiting.values())
 
     def done(self, to: str | None, done: Mapping[str, Any] | None = None) -> None:
         """Answers that it is done; nobody, if the command has no id."""

@@ -63,6 +63,8 @@ class Obeying:
         if isinstance(found, Refused):
             self._refuse_noted(offset, append_us, value, found)
             return
+        if self._answers.is_repeated(found.id):
+            return
         try:
             self._carry_out(offset, found, now)
         except SchedulerError as error:

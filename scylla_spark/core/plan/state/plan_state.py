@@ -35,11 +35,17 @@ from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, Stored
 from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.task import FAILURES
 
+ANSWER: Final = "answer"
+"""Kind of the change that answers a request; a snapshot repeats those of which is known that they were carried out."""
+OK: Final = "ok"
+PENDING: Final = "pending"
 LAUNCHED: Final = "launched"
 LATE: Final = "late"
 OVERDUE: Final = "overdue"
 SILENT: Final = "silent"
 MOST_SUCCESSES: Final = 10_000  # of so many handlers it is known when they succeeded last
+MOST_ANSWERS: Final = 1_000  # of so many requests it is known that they were carried out
+_MOST_DONE: Final = 10  # schedules of one request of which the answer is kept
 MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
 
 
@@ -65,6 +71,7 @@ class PlanState:
         unsent: number of a group → commands for `tasks`, JSON texts, that may not have been sent.
         unreadable: changes that no reader could make.
         graves: name of a schedule that is gone → number of its last job: one of the same name goes on counting.
+        answers: id of a request that was carried out → code, message, hint of its answer, and what became of each; the newest last.
         snapshot: where the last complete snapshot begins.
     """
 
@@ -85,6 +92,7 @@ class PlanState:
     unsent: dict[int, list[str]] = field(default_factory=dict)
     unreadable: int = 0
     graves: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, tuple[str, str, str, Mapping[str, Any]]] = field(default_factory=dict)
     snapshot: int = -1
 
     def fold(self, group: Group) -> None:
@@ -257,8 +265,18 @@ def _grave(state: PlanState, change: Change) -> None:
         del state.graves[next(iter(state.graves))]
 
 
+def _answer(state: PlanState, change: Change) -> None:
+    """A request was answered; one that was refused may be sent again, so only those that were carried out are known."""
+    _, to, code, message, hint, done = change
+    if code in (OK, PENDING):
+        state.answers.pop(to, None)
+        state.answers[to] = (code, message, hint, done if len(done) <= _MOST_DONE else {})
+        if len(state.answers) > MOST_ANSWERS:
+            del state.answers[next(iter(state.answers))]
+
+
 def _nothing(state: PlanState, change: Change) -> None:
-    """For others than the planner: answers, refusals."""
+    """For others than the planner: refusals."""
 
 
 # -- changes of one schedule ----------------------------------------------------------------------------------------
@@ -418,7 +436,7 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     RUNS_OF: _runs_of,
     RUN_ENDED: _run_ended,
     SUCCEEDED: _succeeded,
-    "answer": _nothing,
+    ANSWER: _answer,
     "refuse": _nothing,
     AUDIT: _nothing,
 }

@@ -14,7 +14,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import RULE_REVISION
 from scylla_spark.core.plan.state.backfill_entry import begins
 from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, SUCCEEDED, TABLE_PART, change_bytes
-from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.plan_state import ANSWER, PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
 from scylla_spark.core.plan.state.stored_token import TOKEN_ENTRY
@@ -40,6 +40,7 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
     left = list(_runs_of(state, [key for key in state.handlers if key not in state.runs]))
     succeeded = [[SUCCEEDED, handler, at_us] for handler, at_us in state.successes.items()]
     unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
+    answers = [[ANSWER, to, *answer] for to, answer in state.answers.items()]
     return [
         ["queue_revision", state.queue_revision],
         [RULE_REVISION, state.notices.revision],
@@ -48,6 +49,7 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
         *graves,
         *left,
         *unsent,
+        *answers,
     ]
 
 

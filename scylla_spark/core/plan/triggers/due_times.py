@@ -87,7 +87,13 @@ class Timing:
             self._timers.add(Timer(next_us, entry.name, "time"))
 
     def give_up(self, entry: Entry, now: int, why: str) -> None:
-        """Notes in one row the times that have come and are not decided, since jitter puts them off or there was no place for them."""
+        """Notes in one row the times that have come and are not decided, since jitter puts them off or there was no place for them.
+
+        Args:
+            entry: the schedule.
+            now: microseconds since the epoch.
+            why: for people.
+        """
         schedule = entry.schedule
         if entry.paused or not _has_jobs_of_their_own(schedule):
             return

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
+from kafka.errors import KafkaConnectionError
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.topic_setup import ensure_topics
@@ -34,11 +36,31 @@ class Tables(TableReader):
     """Tables whose marks cannot be read while they are `away`."""
 
     away = False
+    asked = 0  # while they were away
 
     def marks(self):
         if self.away:
+            self.asked += 1
             raise UnreachableError("The tables are away.")
         return super().marks()
+
+
+class Tail(LogTail):
+    """A tail that Kafka does not answer while it is `cut_off`."""
+
+    cut_off = False
+
+    def _begin(self, *asked):
+        self._check()
+        return super()._begin(*asked)
+
+    def _take(self, *found):
+        self._check()
+        super()._take(*found)
+
+    def _check(self):
+        if self.cut_off:
+            raise KafkaConnectionError("It is cut off.")
 
 
 class World:
@@ -48,7 +70,7 @@ class World:
         self.settings = settings
         self.connection = scheduler.connection
         self.tables = self.connection.readers = Tables(settings.tables_path)
-        self.tail = LogTail(self.connection)
+        self.tail = Tail(self.connection)
         self.waits = Waits(self.tail, 10)
         self.api = SimpleNamespace(tail=self.tail, waits=self.waits, scheduler=scheduler)
         self.producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
@@ -71,12 +93,12 @@ class World:
 
     async def cut_off_while(self, *names):
         """The tail loses its place; meanwhile tasks end, and ingest stores them."""
-        self.tables.away = True
+        self.tables.away = self.tail.cut_off = True  # it begins anew once both are back
         await until(lambda: not self.tail.places())
         self.say(*names)
         if names:
             self.ingest()
-        self.tables.away = False
+        self.tables.away = self.tail.cut_off = False
 
 
 def key(name):
@@ -159,6 +181,20 @@ def test_who_listens_while_the_tail_loses_its_place_is_ended_and_misses_nothing(
         assert await again.hears(3) == ["during", "during too", "after"]
         await silent.ends()
         assert silent.id, "who has heard of nothing yet has a place all the same"
+
+    asyncio.run(play())
+
+
+def test_the_logs_are_followed_while_the_tables_do_not_answer(world):
+    async def play():
+        told = await Told(world).begin()
+        world.tables.away = True
+        await until(lambda: world.tables.asked)
+        world.say("one")
+        assert await told.hears(1) == ["one"]
+        world.tables.away = False
+        world.ingest()
+        await until(lambda: world.tail.marks().get(0, Mark()).outcomes_offset == world.end)
 
     asyncio.run(play())
 

@@ -137,7 +137,7 @@ def test_tables_that_came_after_the_stored_version_are_made(tmp_path):
     made(tmp_path)
     shutil.rmtree(tmp_path / "tables" / "deployment")
     old = {name: value for name, value in deployment(settings(tmp_path), TOPIC_IDS).items() if name != "schema_version"}
-    _make(f"{tmp_path}/tables", DEPLOYMENT, stored_rows(old))
+    _make(TableReader(f"{tmp_path}/tables"), DEPLOYMENT, stored_rows(old))
     shutil.rmtree(tmp_path / "tables" / "fires")
     made(tmp_path)
     assert (tmp_path / "tables" / "fires" / "_delta_log").is_dir()

@@ -23,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )  # we use none, and looking for them costs time at every start
     try:
         code = run(sys.argv[1:] if arguments is None else arguments)
-    except Exception:  # only with --debug; not left to Python, which would print the error's text as it is
+    except Exception as error:  # only with --debug; not left to Python, which would print the error's text as it is
         sys.stderr.write(_traceback())
-        code = ExitCode.DEFECT
+        code = _exit_code(error)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -107,6 +107,13 @@ def hoist(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest
+
+
+def _exit_code(error: Exception) -> int:
+    from scylla_spark.io.host.foreign_errors import outage_in
+
+    known = outage_in(error)
+    return ExitCode.DEFECT if known is None else known.exit_code
 
 
 def _traceback() -> str:

@@ -197,7 +197,7 @@ def test_the_entry_point_prints_one_line_when_java_is_missing(tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 7
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("error: JAVA_HOME is /nowhere")
     assert "Traceback" not in done.stderr

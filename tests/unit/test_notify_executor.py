@@ -22,11 +22,12 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.notice_proof import is_proven, notice_key, proof_of
 from scylla_spark.core.task import Failure, Invocation, Outcome
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors.notify import address, delivery, resolving
+from scylla_spark.executors.notify import address, delivery
 from scylla_spark.executors.notify.delivery import Delivered, deliver, judged
 from scylla_spark.executors.notify.executor import RETRY, NotifyExecutor
 from scylla_spark.executors.notify.post import MAX_ANSWER_BYTES, Answer, target_of
 from scylla_spark.executors.notify.signature import key_of, signed
+from scylla_spark.io.host import resolving
 from tests.support.waiting import holds
 from tests.support.webhook_receiver import HANG, TRICKLE, receiving
 
@@ -215,10 +216,10 @@ def test_a_resolver_that_hangs_is_left_behind_in_time_and_hangs_few_threads(monk
             assert time.monotonic() - began < 5
             assert done.failure is not None
             assert (done.failure.kind, done.final) == ("timed_out", False)
-        assert sum(thread.name == "notify-resolver" for thread in threading.enumerate()) == 16
+        assert sum(thread.name == "resolver" for thread in threading.enumerate()) == 16
     finally:
         ends.set()
-    assert holds(lambda: not any(thread.name == "notify-resolver" for thread in threading.enumerate()))
+    assert holds(lambda: not any(thread.name == "resolver" for thread in threading.enumerate()))
 
 
 def test_a_receiver_that_is_not_there_is_tried_again() -> None:

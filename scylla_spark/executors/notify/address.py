@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, NamedTuple
 
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors.notify.resolving import resolved
+from scylla_spark.io.host.resolving import resolved
 
 _Address = IPv4Address | IPv6Address
 _NEVER: Final = tuple(

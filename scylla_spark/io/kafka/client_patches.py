@@ -8,6 +8,7 @@
 - Group member: while a callback of a rebalance runs, `poll` and with it any commit waits; only heartbeats go on. So they tell when
   the group last took us for a member.
 - Group leader: with the topic's metadata still under way, it assigns nothing to anybody.
+- All clients: names of hosts are resolved without a time limit, in the thread that waits for the broker.
 - Consumer: what asks for offsets waits for ever where no time limit is given.
 - Group leader: a member that was away for longer than its session still claims what it had, and gets it at once, before the
   member that has it now has let go of it. (Java's members say in which generation they got what they claim.)
@@ -15,15 +16,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import socket
+from contextlib import suppress
+from typing import Any, Final
 
+import structlog
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import LeaderNotAvailableError, RebalanceInProgressError
+from kafka.errors import KafkaConnectionError, LeaderNotAvailableError, RebalanceInProgressError
+from kafka.net.inet import KafkaNetSocket
 from kafka.producer.transaction_manager import TransactionManager, TransactionState
 
 from scylla_spark.clock import boot_us
+from scylla_spark.io.host.resolving import resolved
+
+log = structlog.get_logger("kafka")
+
+RESOLVE_S: Final = 3.0
 
 
 class _Transactions(TransactionManager):  # type: ignore[misc]
@@ -138,3 +148,19 @@ def ending_waits(consumer: KafkaConsumer, wait_ms: int) -> KafkaConsumer:
     consumer.__class__ = _EndingWaits
     consumer.wait_ms = wait_ms
     return consumer
+
+
+def _dns_lookup(_socket: KafkaNetSocket, host: str, port: int, raise_error: bool = False) -> list[Any]:
+    """What a resolver says of a broker within `RESOLVE_S`; nothing, and an error where the library wants one, if it says nothing."""
+    with suppress(OSError):
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    try:
+        return resolved(host, port, RESOLVE_S)
+    except OSError as error:
+        if raise_error:
+            raise KafkaConnectionError(f"DNS lookup failed for {host}:{port}, {error!r}") from error
+        log.warning("the name of a broker is not resolved", host=host, why=str(error))
+        return []
+
+
+KafkaNetSocket.dns_lookup = _dns_lookup

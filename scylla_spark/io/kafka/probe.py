@@ -12,6 +12,7 @@ from kafka.errors import KafkaError
 from kafka.net.sasl import get_sasl_mechanism
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.io.host.resolving import resolved
 from scylla_spark.io.kafka.access import python_options
 
 _LIMIT_S: Final = 5.0
@@ -102,8 +103,12 @@ def examine(settings: Settings, entry: Entry, limit_s: float = _LIMIT_S) -> None
 
 def _reached(entry: Entry, limit_s: float) -> socket.socket:
     try:
-        socket.getaddrinfo(entry.host, entry.port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError) as error:
+        resolved(entry.host, entry.port, limit_s)
+    except TimeoutError:
+        raise Fault(
+            "DNS", f"no answer about the name {entry.host!r} in time", "look at the DNS of this machine"
+        ) from None
+    except OSError as error:
         told = getattr(error, "strerror", None) or error
         raise Fault(
             "DNS", f"the name {entry.host!r} is not known ({told})", "correct the name, or the DNS of this machine"

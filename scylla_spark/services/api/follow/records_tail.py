@@ -35,7 +35,7 @@ _KEEP_US: Final = 10_000_000  # what the tables hold is kept for so long, for th
 _IDLE_US: Final = 300_000_000
 _DOUBT_US: Final = 10_000_000  # a broker that was not heard of for so long may be gone
 _AGAIN_S: Final = 1.0
-_OPTIONS: Final = {"max_poll_records": 500}
+_OPTIONS: Final = {"bootstrap_timeout_ms": 5_000, "max_poll_records": 500}  # nobody waits for this thread
 
 
 class Since(NamedTuple):

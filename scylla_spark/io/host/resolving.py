@@ -51,7 +51,7 @@ def resolved(host: str, port: int, within_s: float) -> list[tuple[Any, ...]]:
 def _begin(ask: Callable[[], None]) -> None:
     """Starts a thread that gives its place back at its end; one that does not start has no end."""
     try:
-        threading.Thread(target=ask, name="notify-resolver", daemon=True).start()
+        threading.Thread(target=ask, name="resolver", daemon=True).start()
     except RuntimeError as error:
         _asking.release()
         raise OSError(str(error)) from error

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,6 +103,16 @@ def test_what_an_overwrite_brings_counts_and_what_it_takes_does_not(path):
     assert short(narrowed(path, EU, after=0)) == [("overwrite", 1, 0), ("overwrite", 1, 0), ("", 0, 0)]
 
 
+def test_of_an_overwrite_with_a_predicate_only_what_is_new_counts(tmp_path):
+    path = f"{tmp_path}/numbers"
+    write_deltalake(path, pa.table({"id": pa.array(range(1_000), pa.int64()), "v": pa.array([0] * 1_000, pa.int64())}))
+    more = pa.table({"id": pa.array([7], pa.int64()), "v": pa.array([1], pa.int64())})
+    write_deltalake(path, more, mode="overwrite", predicate="id = 7")
+    expected = {(): 1, (Condition("v", "=", 1),): 1, (Condition("v", "=", 0),): 0, (Condition("id", ">", 500),): 0}
+    for where, rows in expected.items():
+        assert [one.total.rows_added for one in narrowed(path, *where, after=0)] == [rows], where
+
+
 def test_commits_that_only_move_rows_are_not_read(path):
     write(path, row(6, "eu"))
     DeltaTable(path).optimize.compact()
@@ -113,6 +124,53 @@ def test_partitions_are_counted_apart(path):
     assert {day: count.rows_added for day, count in commit.by["day"].items()} == {"2026-01-01": 2, "2026-01-02": 1}
     (commit,) = narrowed(path, EU, Condition("id", ">", 4), per="day")
     assert {day: count.rows_added for day, count in commit.by["day"].items()} == {"2026-01-02": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "where", "rows"),
+    [
+        (
+            pa.timestamp("us", "UTC"),
+            [datetime(2026, 1, day, 9, tzinfo=UTC) for day in (1, 2, 3)],
+            (">", "2026-01-01T12:00:00Z"),
+            2,
+        ),
+        (pa.timestamp("us"), [datetime(2026, 1, day, 9) for day in (1, 2, 3)], ("<=", "2026-01-02T09:00:00"), 2),  # noqa: DTZ001
+        (pa.decimal128(10, 2), [Decimal("1.10"), Decimal("2.50"), Decimal("-3.00")], (">=", "2.5"), 1),
+        (pa.decimal128(10, 2), [Decimal("1.10"), Decimal("2.50"), Decimal("-3.00")], ("=", 1.1), 1),
+    ],
+)
+def test_partitions_of_timestamps_and_decimals_are_compared(tmp_path, kind, values, where, rows):
+    path = f"{tmp_path}/parts"
+    write_deltalake(path, pa.table({"p": pa.array(values, kind), "n": [1, 2, 3]}), partition_by=["p"])
+    (commit,) = narrowed(path, Condition("p", *where))
+    assert commit.total.rows_added == rows
+
+
+def test_conditions_use_the_names_of_people_where_columns_are_mapped(tmp_path):
+    path = f"{tmp_path}/mapped"
+    stored = pa.table({"col-1": pa.array([1, 2, 3], pa.int64()), "col-2": ["a", "b", "b"]})
+    write_deltalake(path, stored, partition_by=["col-2"])
+    table = DeltaTable(path)
+    table.update(updates={'"col-1"': '"col-1" + 10'}, predicate='"col-1" = 3')
+    log = Path(path, "_delta_log", f"{0:020d}.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    (meta,) = (one["metaData"] for one in actions if "metaData" in one)
+    fields = [
+        {"name": name, "type": kind, "nullable": True,
+         "metadata": {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}}
+        for number, (name, kind) in enumerate([("v", "long"), ("part", "string")], start=1)
+    ]  # fmt: skip
+    meta |= {
+        "schemaString": json.dumps({"type": "struct", "fields": fields}), "partitionColumns": ["part"],
+        "configuration": {"delta.columnMapping.mode": "name"},
+    }  # fmt: skip
+    log.write_text("".join(json.dumps(one) + "\n" for one in actions))
+    assert short(narrowed(path, Condition("v", ">", 1))) == [("append", 2, 0), ("update", 1, 0)]
+    assert short(narrowed(path, Condition("part", "=", "a"))) == [("append", 1, 0), ("", 0, 0)]
+    (commit, _) = narrowed(path, Condition("v", ">", 1), per="part")
+    assert {part: count.rows_added for part, count in commit.by["part"].items()} == {"b": 2}
+    assert "no column 'col-1'" in narrowed(path, Condition("col-1", ">", 1)).why
 
 
 def test_a_column_that_came_later_is_null_in_older_files(path):
@@ -168,6 +226,7 @@ def test_no_more_rows_count_than_the_log_says_were_written(path):
         (Condition("tags", "=", "eu"), "do not fit"),
         (Condition("day", "=", "noon"), "cannot be compared"),
         (Condition("day", "<", 1), "cannot be compared"),
+        (Condition("price", "=", "cheap"), "do not fit"),
     ],
 )
 def test_conditions_that_do_not_fit_the_table_are_told_of(path, condition, words):

@@ -44,6 +44,7 @@ class Commit(NamedTuple):
         total: what it did to the table.
         by: column → value of a partition (None: null) → what it did there; only of columns that were asked for.
         header: the table from here on; None: as before.
+        copies: it overwrites a part of the rows, and its files hold rows of before as well.
         uncounted: why it cannot be told which of its rows meet the conditions of a trigger, for people; empty: nobody asked, or it can.
     """
 
@@ -54,6 +55,7 @@ class Commit(NamedTuple):
     by: Mapping[str, Mapping[str | None, Count]] = {}
     header: Header | None = None
     uncounted: str = ""
+    copies: bool = False
 
     @property
     def changes_data(self) -> bool:
@@ -187,7 +189,15 @@ class _Found:
             column: {value: _count(operation, files, metrics if len(parts) == 1 else {}) for value, files in parts.items()}
             for column, parts in self.parts.items()
         }  # fmt: skip
-        return Commit(version, min(at_us, _MOST), operation, _count(operation, self.total, metrics), by, self.header)
+        total = _count(operation, self.total, metrics)
+        copied = _copied(self.total, metrics) if operation == "overwrite" else 0
+        if operation == "overwrite":
+            by = {
+                column: {value: _no_more(count, total) for value, count in parts.items()}
+                for column, parts in by.items()
+            }
+        at_us = min(at_us, _MOST)
+        return Commit(version, at_us, operation, total, by, self.header, copies=copied is None or copied > 0)
 
     def _operation(self) -> Operation | str:
         if not self.total.adds and not self.total.removes:
@@ -214,7 +224,7 @@ def _count(operation: str, files: _Files, metrics: Mapping[str, int]) -> Count:
             added = metrics.get("numoutputrows", metrics.get("numaddedrows")) if by_files is None else by_files
             return Count(added, 0, files.size)
         case "overwrite":
-            return Count(by_files, gone, files.size)
+            return _overwritten(files, metrics)
         case "delete":
             removed = metrics.get("numdeletedrows", gone if not files.adds else None)
             return Count(0, removed, files.size)
@@ -225,6 +235,29 @@ def _count(operation: str, files: _Files, metrics: Mapping[str, int]) -> Count:
             added = None if inserted is None or updated is None else inserted + updated
             return Count(added, metrics.get("numtargetrowsdeleted"), files.size)
     return Count()
+
+
+def _overwritten(files: _Files, metrics: Mapping[str, int]) -> Count:
+    """What an overwrite did: where a predicate chose its rows, its files hold copies of those that stay."""
+    copied = _copied(files, metrics)
+    written = metrics.get("numoutputrows") if files.unsaid else files.rows
+    added = metrics.get("numaddedrows") if copied is None or written is None else max(written - copied, 0)
+    gone = None if files.unsaid_gone or copied is None else max(files.rows_gone - copied, 0)
+    return Count(added, metrics.get("numdeletedrows", gone), files.size)
+
+
+def _copied(files: _Files, metrics: Mapping[str, int]) -> int | None:
+    """How many rows of before an overwrite has written once more: Spark says it, delta-rs how many are new; None: nobody can tell."""
+    if "numcopiedrows" in metrics or "numaddedrows" not in metrics:
+        return metrics.get("numcopiedrows", 0)
+    return None if files.unsaid else max(files.rows - metrics["numaddedrows"], 0)
+
+
+def _no_more(part: Count, total: Count) -> Count:
+    """The count of one of several partitions: no more than that of all, whose copies the metrics tell."""
+    if part.rows_added is None or total.rows_added is None:
+        return part
+    return part._replace(rows_added=min(part.rows_added, total.rows_added))
 
 
 def _rows(body: Mapping[str, Any]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from scylla_spark.core.records import fast_json
@@ -48,6 +49,7 @@ def as_header(meta: Any) -> Header | None:
     )
 
 
+@lru_cache(maxsize=1_024)
 def physical_name(header: Header, column: str) -> str:
     """The name that files use for a column."""
     if header.mapping == "none":

@@ -94,8 +94,7 @@ class Timing:
             now: microseconds since the epoch.
             why: for people.
         """
-        schedule = entry.schedule
-        if entry.paused or not _has_jobs_of_their_own(schedule):
+        if entry.paused or not _has_jobs_of_their_own(schedule := entry.schedule):
             return
         first = self._next(schedule, entry.cursor_us)
         if first is None or first.at_us > now:

@@ -1,22 +1,25 @@
 """How many of a commit's rows meet the conditions of a trigger: the one thing for which data are read, and only files of that commit.
 
 Where files were rewritten they hold rows of before as well. Then rows of the new files are set against equal rows of the files that they
-replace, by their hashes; what is left over is new or has new values. Overwritten rows are not looked at: what counts is what came.
+replace, by their hashes; what is left over is new or has new values. Overwritten rows are not looked at: what counts is what came,
+unless a predicate chose them, so that the new files hold copies of the others.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from scylla_spark.core.plan.tables.changes import narrowed
 from scylla_spark.core.plan.tables.commit import Commit, Count
-from scylla_spark.core.plan.tables.table_metadata import Header, json_object
+from scylla_spark.core.plan.tables.table_metadata import Header, json_object, physical_name
 from scylla_spark.core.plan.triggers.trigger import Condition
 from scylla_spark.io.delta.log_place import LogFiles
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)", re.ASCII)
 _TYPES: Final = {
     "string": "string", "long": "int64", "integer": "int32", "short": "int16", "byte": "int8", "double": "double",
     "float": "float", "boolean": "bool", "date": "date32",
@@ -84,7 +88,7 @@ class RowFilter:
             The commit. Where files have deletion vectors, lie elsewhere, or are deleted already, the rows are unknown, and it says why.
 
         Raises:
-            CannotCountError: files have mapped names, a column does not exist, or cannot be compared with its value.
+            CannotCountError: a column does not exist, or cannot be compared with its value.
             OSError: data cannot be read.
         """
         from pyarrow import ArrowException
@@ -96,27 +100,31 @@ class RowFilter:
             return uncounted(commit, str(error))
         parts: dict[tuple[str | None, ...], list[_File]] = defaultdict(list)
         for file in kept:
-            parts[tuple(file.values.get(column) for column in self.header.partition_columns)].append(file)
+            parts[tuple(file.values.get(self._stored(column)) for column in self.header.partition_columns)].append(file)
         counts, why = dict[tuple[str | None, ...], Count](), ""
         for values, files in parts.items():
             try:
-                counts[values] = _at_most(commit.total, self._count(commit.operation, files))
+                counts[values] = _at_most(
+                    commit.total, self._count("merge" if commit.copies else commit.operation, files)
+                )
             except UncountableError as error:
                 counts[values], why = _unknown(commit.operation), str(error)
-            except ArrowException as error:
+            except (ArrowException, ArithmeticError, TypeError, ValueError) as error:
                 raise CannotCountError(f"the conditions do not fit the columns: {error}") from error
         total = _at_most(commit.total, _sum(counts.values(), commit.total.bytes_added))
         return narrowed(commit, total, self._by(counts, commit))._replace(uncounted=why)
 
     def _types(self) -> dict[str, Any]:
         """Types of the columns, as the schema has them; all that the conditions name are there."""
-        if self.header.mapping != "none":
-            raise CannotCountError("its files name columns otherwise than people do (column mapping)")
         known = self._columns()
         for condition in self.where:
             if condition.column not in known:
                 raise CannotCountError(f"it has no column {condition.column!r}")
         return known
+
+    def _stored(self, column: str) -> str:
+        """The name of a column in files and partition values, which column mapping makes another than people use."""
+        return physical_name(self.header, column)
 
     def _columns(self) -> dict[str, Any]:
         schema = json_object(self.header.schema.encode(errors="replace")) or {}
@@ -125,7 +133,7 @@ class RowFilter:
     def _may_match(self, file: _File, types: Mapping[str, Any]) -> bool:
         partitions = self.header.partition_columns
         return all(
-            _holds(one, file.values.get(one.column), types[one.column]) for one in self.where if one.column in partitions
+            _holds(one, file.values.get(self._stored(one.column)), types[one.column]) for one in self.where if one.column in partitions
         )  # fmt: skip
 
     def _count(self, operation: str, files: Sequence[_File]) -> Count:
@@ -196,7 +204,7 @@ class RowFilter:
         """
         import pyarrow as pa
 
-        columns, found = self._columns(), dict[str, pa.Field]()
+        columns, found = {self._stored(column) for column in self._columns()}, dict[str, pa.Field]()
         for file in files:
             for field in _plain(self._fragment(file).physical_schema):
                 if field.name in columns:
@@ -218,9 +226,10 @@ class RowFilter:
         for one in self.where:
             if one.column in self.header.partition_columns:
                 continue
-            if one.column not in schema.names:  # the file is older than the column, so it is null in all its rows
+            name = self._stored(one.column)
+            if name not in schema.names:  # the file is older than the column, so it is null in all its rows
                 return False
-            part = _COMPARE[one.comparison](ds.field(one.column), _literal(one.value, schema.field(one.column).type))
+            part = _COMPARE[one.comparison](ds.field(name), _literal(one.value, schema.field(name).type))
             found = part if found is None else found & part
         return found
 
@@ -279,10 +288,11 @@ def _holds(condition: Condition, text: str | None, type_name: Any) -> bool:
         return False
     try:
         kind = _arrow_type(type_name)
-        value = pa.scalar(text).cast(kind).as_py()
-        wanted = condition.value if not isinstance(condition.value, str) else _literal(condition.value, kind).as_py()
+        value = _partition_value(text, kind)
+        is_plain = not isinstance(condition.value, str) and not pa.types.is_decimal(kind)
+        wanted = condition.value if is_plain else _literal(condition.value, kind).as_py()
         return bool(_COMPARE[condition.comparison](value, wanted))
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
         raise CannotCountError(f"the partition column {condition.column!r} cannot be compared: {error}") from error
 
 
@@ -291,7 +301,29 @@ def _arrow_type(name: Any) -> pa.DataType:
 
     if isinstance(name, str) and name in _TYPES:
         return pa.type_for_alias(_TYPES[name])
+    if name in ("timestamp", "timestamp_ntz"):
+        return pa.timestamp("us", "UTC" if name == "timestamp" else None)
+    if isinstance(name, str) and (found := _DECIMAL.fullmatch(name)):
+        return pa.decimal128(int(found[1]), int(found[2]))
     raise CannotCountError(f"a partition column of type {name!r} cannot be compared")
+
+
+def _partition_value(text: str, kind: pa.DataType) -> Any:
+    """The value of a partition, whose text the Delta protocol defines; instants without a zone are in UTC.
+
+    Raises:
+        ValueError: it is none of that type.
+        ArithmeticError: likewise.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_timestamp(kind):
+        moment = datetime.fromisoformat(text)
+        zone = UTC if kind.tz is not None else None
+        return moment.replace(tzinfo=zone) if moment.tzinfo is None or zone is None else moment
+    return pa.scalar(text).cast(kind).as_py()
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

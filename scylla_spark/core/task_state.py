@@ -16,6 +16,8 @@ RETRY_WAIT: Final = "retry_wait"
 OPEN: Final = (SCHEDULED, READY, RUNNING, RETRY_WAIT)
 ENDED: Final = tuple(sorted(TERMINAL, reverse=True))
 STATES: Final = (*OPEN, *ENDED)
+NO_HANDLER: Final = "no_handler"
+"""Why a due task waits: no dispatcher has its handler, or the executor of the handler is off."""
 
 STATE_SQL: Final = f"""
 CASE WHEN ended IS NOT NULL THEN ended

@@ -258,7 +258,10 @@ def test_one_connection_too_many_is_told_so():
 
 def state_server(mailbox, **metrics):
     measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
-    engine = SimpleNamespace(partitions={}, counts={}, runs={}, due=list, limits=SimpleNamespace(partitions=4))
+    engine = SimpleNamespace(
+        partitions={}, counts={}, runs={}, due=list, limits=SimpleNamespace(partitions=4), full_shares=(),
+        waiting_for=lambda executor: iter(()),
+    )  # fmt: skip
     server = MetricsServer(Metrics(**metrics))
     desk = SimpleNamespace(address="")
     Description(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine, desk=desk), server)

@@ -11,8 +11,6 @@ from scylla_spark.core.task import Retry
 
 LEASED: Final = "lease"
 """The name that stands for workers, among those of executors."""
-NO_HANDLER: Final = "no_handler"
-"""The name that stands for no executor: tasks whose handler is not here, or runs on an executor that is off, wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +18,7 @@ class HandlerPolicy:
     """How commands of one handler and queue run.
 
     Attributes:
-        executor: its name; LEASED: workers run them; NO_HANDLER: nothing here does.
+        executor: its name; LEASED: workers run them; NO_HANDLER: nothing here does, and they wait.
         timeout_ms: longest run of an attempt.
         retry: of tasks that bring no policy.
         max_batch: tasks per call.

@@ -14,7 +14,7 @@ from typing import Any
 
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import NO_HANDLER, HandlerPolicy, Limits
+from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.expiry import Expiry
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
@@ -53,6 +53,7 @@ from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable
 from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure, Outcome
+from scylla_spark.core.task_state import NO_HANDLER
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
 

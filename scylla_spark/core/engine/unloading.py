@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.engine.bounds import LEASED, NO_HANDLER
+from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, READY, RUNNING, Lane
 from scylla_spark.core.engine.outbox import NEVER
@@ -17,6 +17,7 @@ from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.task_state import NO_HANDLER
 
 SOON_US: Final = 60_000_000  # a lane that may start within this keeps its head
 _STUCK_US: Final = 100_000  # a lane whose head waits longer than this keeps nothing but its head

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop
 
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import LEASED, NO_HANDLER
+from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers, Timer, may_go_off
 from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
@@ -17,6 +17,7 @@ from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.swept_heap import SweptHeap
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.task_state import NO_HANDLER
 
 _SOON_US, _LATE_US = 10_000_000, 60_000_000  # a lane reloaded again so soon gets twice as much, so late half as much …
 _DEEPEST = 250  # … but never more than so many times the least

@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.bounds import LEASED, NO_HANDLER, HandlerPolicy
+from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import Retry
+from scylla_spark.core.task_state import NO_HANDLER
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.catalog import turned_on_by
 from scylla_spark.executors.interface import HandlerInfo

@@ -13,14 +13,13 @@ from starlette.responses import Response
 
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso, now_us
-from scylla_spark.core.engine.bounds import NO_HANDLER
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.key_view import id_of
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.scopes import QueueBounds
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter, without_fields
-from scylla_spark.core.task_state import ENDED, OPEN, READY
+from scylla_spark.core.task_state import ENDED, NO_HANDLER, OPEN, READY
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.io.delta.task_pages import Urgency

@@ -1,13 +1,16 @@
 """Topics that were altered so that tasks could be lost or misordered are refused."""
 
+import threading
+
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import ConfigError
+from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.io.kafka.topic_setup import ensure_topics, partition_count
-from scylla_spark.io.kafka.topics import admin, newest_append_us, producer
+from scylla_spark.io.kafka.topics import admin, consumer, newest_append_us, producer
+from tests.support.free_ports import free_port
 from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 
@@ -87,3 +90,12 @@ def test_a_topic_that_was_enlarged_is_refused_only_where_no_deployment_has_worke
     assert partition_count(settings, tasks) == 3
     with pytest.raises(ConfigError, match=f"'{tasks}' has 3 partitions; these settings need 1"):
         ensure_topics(settings.model_copy(update={"partitions": 1}))
+
+
+@pytest.mark.parametrize("make", [admin, producer, consumer])
+def test_a_client_that_cannot_connect_leaves_no_thread_behind(tmp_path, make):
+    before = set(threading.enumerate())
+    kafka = {"bootstrap_servers": f"127.0.0.1:{free_port()}", "request_timeout": "1s"}
+    with pytest.raises(UnreachableError):
+        make(Settings(_env_file=None, data_dir=tmp_path, kafka=kafka))
+    eventually(lambda: set(threading.enumerate()) <= before, 10, "its thread has ended", threading.enumerate)

@@ -6,8 +6,8 @@ import json
 import selectors
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,6 +20,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.offsets import IsolationLevel, OffsetSpec
 
 from scylla_spark.clock import boot_us
@@ -204,7 +205,7 @@ def producer(settings: Settings, **options: Any) -> KafkaProducer:
     """
     # kafka-python may land a batch that it reported as expired; whoever sends facts must fence after a failure
     defaults = {"delivery_timeout_ms": 15_000, "max_block_ms": 15_000, "max_request_size": MAX_MESSAGE_BYTES}
-    return _connected(lambda: recovering(KafkaProducer(**client_options(settings) | defaults | options)), settings)
+    return recovering(_connected(KafkaProducer, client_options(settings) | defaults | options, settings))
 
 
 def consumer(settings: Settings, **options: Any) -> KafkaConsumer:
@@ -221,7 +222,7 @@ def consumer(settings: Settings, **options: Any) -> KafkaConsumer:
         "max_partition_fetch_bytes": MAX_MESSAGE_BYTES,
         "isolation_level": settings.kafka.isolation_level,
     }
-    return _connected(lambda: bounded(KafkaConsumer(**client_options(settings) | defaults | options)), settings)
+    return bounded(_connected(KafkaConsumer, client_options(settings) | defaults | options, settings))
 
 
 def client_consumer(settings: Settings, **options: Any) -> KafkaConsumer:
@@ -241,7 +242,7 @@ def admin(settings: Settings, **options: Any) -> KafkaAdminClient:
     """
     options = client_options(settings) | options
     del options["allow_auto_create_topics"], options["metrics_enabled"]
-    return _connected(lambda: KafkaAdminClient(**options), settings)
+    return _connected(KafkaAdminClient, options, settings)
 
 
 def end_offsets(settings: Settings, topic: str, partitions: list[int], wait_ms: int | None = None) -> dict[int, int]:
@@ -359,11 +360,21 @@ def unanswered(settings: Settings, error: BaseException, hint: str = "") -> Unre
     )
 
 
-def _connected(make: Any, settings: Settings) -> Any:
-    servers = settings.kafka.bootstrap_servers
+def _connected(kind: Callable[..., Any], options: Mapping[str, Any], settings: Settings) -> Any:
+    """Makes a client. One whose first connection fails is closed, because its thread would try again for ever."""
+    servers, begun = settings.kafka.bootstrap_servers, ExitStack()
+
+    def network(**given: Any) -> KafkaNetClient:
+        client = KafkaNetClient(**given)
+        begun.callback(client.close)
+        return client
+
     try:
-        made = make()
-    except KafkaError as error:
+        made = kind(**options, kafka_client=network)
+    except BaseException as error:
+        begun.close()
+        if not isinstance(error, KafkaError):
+            raise
         cause = error
     else:
         _answered.add(servers)

@@ -119,7 +119,7 @@ def test_a_read_of_a_silent_store_ends_in_its_time_limit(store, silent):
         found = table.narrow(commits, OnTable("t", where=[Condition("id", ">", 1)]))
         assert isinstance(found, TableTrouble)
         assert found.kind == "unreachable"
-    assert time.monotonic() - begun < 15 * LIMIT.total_seconds()
+    assert time.monotonic() - begun < 8 * LIMIT.total_seconds()
 
 
 def test_the_newest_commits_are_those_of_the_logs(store):

@@ -398,8 +398,8 @@ class TableReader:
         )
 
     def _request_limits(self) -> dict[str, Any]:
-        """The time limit of requests to the store, as polars takes it."""
-        ms = round(self.limit.total_seconds() * 1000)
+        """The time limit of requests to the store, as polars takes it: after an error it asks once more with a new client."""
+        ms = round(self.limit.total_seconds() * 1000 / 2)
         return {"timeout": f"{ms}ms", "connect_timeout": f"{ms}ms", "retry_timeout_ms": ms}
 
     def files(self, table: Table) -> list[dict[str, Any]]:

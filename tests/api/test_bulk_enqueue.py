@@ -23,9 +23,14 @@ class Sender:
         raise UnreachableError("Kafka is away.")
 
 
+def api(sender):
+    handlers = SimpleNamespace(all_unknown=lambda names: [])
+    return SimpleNamespace(scheduler=SimpleNamespace(connection=SimpleNamespace(sender=sender)), handlers=handlers)
+
+
 def test_a_broker_that_is_away_is_waited_for_once_and_what_is_wrong_is_told_all_the_same():
     sender = Sender()
-    answers = _Answers(SimpleNamespace(scheduler=SimpleNamespace(connection=SimpleNamespace(sender=sender))))
+    answers = _Answers(api(sender))
     for _ in range(3):
         answers.take_lines([b'{"handler":"echo"}', b'{"handler":5}', b"{"])
     said = [json.loads(line) for line in answers.whole().splitlines()]
@@ -34,7 +39,7 @@ def test_a_broker_that_is_away_is_waited_for_once_and_what_is_wrong_is_told_all_
 
 
 def test_what_became_of_the_tasks_of_a_bulk_that_breaks_off_is_told_without_being_read_again():
-    answers = _Answers(SimpleNamespace(scheduler=SimpleNamespace(connection=SimpleNamespace(sender=Sender()))))
+    answers = _Answers(api(Sender()))
     for _ in range(20):
         answers.take_lines([b'{"handler":"\\n"}', b'{"handler":5}', b"{"] * 100)
     size = len(answers.whole())

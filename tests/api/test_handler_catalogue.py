@@ -133,6 +133,16 @@ def test_whoever_enqueues_for_a_handler_that_nobody_has_is_warned(client, site):
     assert len(site.connection.sent) == 2, "it is sent all the same: a worker may have it, or a dispatcher of tomorrow"
 
 
+def test_whoever_enqueues_many_is_warned_once_of_each_handler_that_nobody_has(client):
+    lines = "".join(json.dumps({"handler": name}) + "\n" for name in ("remnd", "remind", "remnd"))
+    last = client.post(
+        "/v1/tasks:bulk", content=lines, headers={"content-type": "application/x-ndjson"}
+    ).text.splitlines()[-1]
+    told = json.loads(last)
+    assert (told["accepted"], len(told["warnings"])) == (3, 1)
+    assert "Did you mean 'remind'?" in told["warnings"][0]
+
+
 def test_whoever_puts_a_schedule_is_warned_of_a_handler_or_a_calendar_that_is_not_there(client):
     plain = {"cron": "0 2 * * *"}
     assert client.put("/v1/schedules/a", json=plain | {"handler": "remind"}).json()["warnings"] == []

@@ -7,10 +7,10 @@ import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import from_json
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -35,6 +35,7 @@ _UNDER_WAY: Final = 20_000  # tasks that need not be acknowledged before more ar
 _PIECE: Final = 1024 * 1024
 _ACKNOWLEDGED_US: Final = round(ACKNOWLEDGED_S * 1e6)
 _IN_MEMORY: Final = 4 * 1024 * 1024
+_MOST_HANDLERS: Final = 100  # of a bulk that may be warned of
 Item = dict[str, Any]
 T = TypeVar("T")
 
@@ -47,6 +48,10 @@ class BulkItemView(BaseModel):
     problem: dict[str, Any] | None = None
     accepted: int | None = None
     refused: int | None = None
+    warnings: Annotated[
+        list[str] | None,
+        Field(description="In the last line: handlers that no dispatcher has; left out where there are none"),
+    ] = None
 
 
 _BODY: Final = {
@@ -85,6 +90,7 @@ async def bulk(api: Asked, request: Request) -> Response:
         await _take(api, request, kind, told)
     except Problem as problem:
         return await api.sent(partial(told.broken_off, problem))
+    await api.handlers.fresh()
     return Response(await api.sent(told.whole), media_type=LINES)
 
 
@@ -141,6 +147,7 @@ class _Answers:
         self._api = api
         self._index = 0
         self._accepted = 0
+        self._handlers: set[str] = set()
         self._text = bytearray()
         self._lost: UnreachableError | None = None  # Kafka was waited for once: that is the answer of all that follow
         self._waiting: deque[tuple[int, Any, Any]] = deque()  # index, id or problem, future
@@ -171,7 +178,9 @@ class _Answers:
     def whole(self) -> bytes:
         """The answer."""
         self._settle(0)
-        self._say({"accepted": self._accepted, "refused": self._index - self._accepted})
+        warnings = self._api.handlers.all_unknown(self._handlers)
+        counts = {"accepted": self._accepted, "refused": self._index - self._accepted}
+        self._say(counts | ({"warnings": warnings} if warnings else {}))
         return bytes(self._text)
 
     def broken_off(self, problem: Problem) -> Response:
@@ -199,6 +208,8 @@ class _Answers:
 
     def _sent(self, index: int, task: NewTask) -> tuple[int, Any, Any]:
         command = task.new_command(now_us())
+        if command.handler is not None and len(self._handlers) < _MOST_HANDLERS:
+            self._handlers.add(command.handler)
         sender = self._api.scheduler.connection.sender
         record = sender.record(command)
         if self._lost is not None:

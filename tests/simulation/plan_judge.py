@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.state.plan_log import encode
+from scylla_spark.core.plan.state.plan_log import Group, encode
 from scylla_spark.core.plan.state.plan_state import PlanState
 from tests.simulation.plan_world import SECOND, START, PlanWorld, Table, counted, facts_of, message_of
 from tests.support.planner_harness import assert_same
@@ -321,10 +322,8 @@ def pauses(world: PlanWorld) -> None:
 
 def _stops(world: PlanWorld, name: str, stop: str, begin: str) -> None:
     answered: dict[int, int] = {}  # number of the command → when it was answered
-    for _, group in counted(world.log):
-        for change in group.changes:
-            if change[0] == "answer" and change[2] == "ok":
-                answered[int(change[1][1:])] = group.at_us
+    for _, group, number in _answers(world):
+        answered[number] = group.at_us
     commands = [json.loads(text) for text in world.commands]
     kinds = [one["type"] if name in _names_of(one) else "" for one in commands]
     spans: list[tuple[int, int]] = []
@@ -447,21 +446,30 @@ def _backfill_pauses(world: PlanWorld) -> None:
     resumed: dict[int, int] = {}  # number of a backfill → number of the last command by which it went on
     spans: list[tuple[int, int, int]] = []
     commands = [json.loads(text) for text in world.commands]
-    for offset, group in counted(world.log):
-        for number in (int(change[1][1:]) for change in group.changes if change[0] == "answer" and change[2] == "ok"):
-            kind, backfill = commands[number]["type"], commands[number].get("backfill", 0)
-            if kind == "resume_backfill":
-                resumed[backfill] = number
-                if backfill in paused:
-                    spans.append((backfill, paused.pop(backfill), world.appended[offset]))
-            elif kind == "pause_backfill" and resumed.get(backfill, 0) < number:
-                paused[backfill] = world.appended[offset]
+    for offset, _, number in _answers(world):
+        kind, backfill = commands[number]["type"], commands[number].get("backfill", 0)
+        if kind == "resume_backfill":
+            resumed[backfill] = number
+            if backfill in paused:
+                spans.append((backfill, paused.pop(backfill), world.appended[offset]))
+        elif kind == "pause_backfill" and resumed.get(backfill, 0) < number:
+            paused[backfill] = world.appended[offset]
     spans += [(backfill, since, world.now) for backfill, since in paused.items()]
     for run in world.engine.runs:
         if run.key.ordering_id.startswith("backfill/"):
             of = int(run.key.ordering_id.split("/")[2])
             inside = [span for span in spans if span[0] == of and span[1] < run.begin_us < span[2]]
             _hold(not inside, f"{run.key} began at {run.begin_us} while its backfill was paused {inside}")
+
+
+def _answers(world: PlanWorld) -> Iterator[tuple[int, Group, int]]:
+    """The first answer that each command was carried out, since snapshots repeat answers: offset, group, and number of the command."""
+    seen: set[str] = set()
+    for offset, group in counted(world.log):
+        for change in group.changes:
+            if change[0] == "answer" and change[2] == "ok" and change[1] not in seen:
+                seen.add(change[1])
+                yield offset, group, int(change[1][1:])
 
 
 def _hold(condition: object, what: str) -> None:

@@ -23,7 +23,7 @@ _BLOCK = 20
 _SHORT = 60 * SECOND, 40 * SECOND  # with faults, and without
 
 SHOWN_BY = {
-    "fences_are_ignored": 12, "runs_go_with_their_schedules": 5, "a_pause_leaves_what_is_ahead": 5,
+    "fences_are_ignored": 12, "positions_apart_from_changes": 4, "runs_go_with_their_schedules": 5, "a_pause_leaves_what_is_ahead": 5,
     "a_group_counts_when_it_is_sent": 2, "missed_times_are_dropped": 1, "a_group_never_ends_in_the_midst": 1,
     "what_is_to_be_dropped_waits": 1, "watchers_are_called_between_changes": 1,
     "what_waits_for_a_place_was_missed": 3, "there_is_always_a_place": 2, "starts_are_not_written": 1,

@@ -631,7 +631,8 @@ class PlanWorld:
         what = self.chance.choice(("pause", "resume", "resume", "put"))
         if what == "put":
             changes = {"tags": [f"t{len(self.commands)}"], "owner": f"o{self.chance.randrange(2)}"}
-            self.ask("put", schedules=[{"handler": "work", **definition, **changes}])
+            more = changes | {"priority": len(self.commands) % 100}  # a change of words alone would touch nothing
+            self.ask("put", schedules=[{"handler": "work", **definition, **more}])
         else:
             self.ask(what, names=[definition["name"]])
 

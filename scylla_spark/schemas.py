@@ -286,7 +286,9 @@ FIRES: Final = Table(
         Column("generation", "int", "of the job; null where there was none"),
         Column("revision", "int", "of the definition that was in force"),
         Column("planned_at", "timestamp", "the time that was decided about"),
-        Column("until_at", "timestamp", "the last such time, where one row stands for many that were missed or dropped"),
+        Column(
+            "until_at", "timestamp", "the last such time, where one row stands for many that were missed or dropped"
+        ),
         Column("decided_at", "timestamp", "when"),
         Column(
             "verdict", "string", "launched, skipped, waiting, missed, obsolete, failed; late, overdue, silent; trouble"

@@ -188,10 +188,10 @@ class Ingest:
                 self._firsts[source][number] = kept[0]
 
     def start(self) -> None:
-        """Starts both queries; they run until `stop`."""
+        """Starts both queries; they run until `stop`. Where that failed, a further call goes on with what has not begun."""
         _callbacks.setLevel(logging.NOTSET)
         trigger = f"{duration_ms(self.settings.ingest.trigger)} milliseconds"
-        for source in ("tasks", "outcomes"):
+        for source in ("tasks", "outcomes")[len(self._queries) :]:
             name = f"ingest-{source}"
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             stream = self._source(source).writeStream.queryName(name).foreachBatch(partial(self._streamed, source))

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from scylla_spark.clock import now_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.errors import UnreachableError
+from scylla_spark.io.host.foreign_errors import outage_in
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("ingest")
 
+_AWAY_US: Final = 60_000_000  # so long a broker may be away while the queries start
+_AGAIN_S: Final = 1.0
 _START_S: Final = 60.0  # that starting queries may take before a stop gives them up
 
 
@@ -37,6 +41,7 @@ class IngestService:
         self._topic_ids: dict[str, str] = {}
         self._ingest: Ingest | None = None
         self._starting = threading.Thread(target=self._start_queries, name="ingest-start", daemon=True)
+        self._stopping = threading.Event()
         self._failure: BaseException | None = None
 
     def start(self) -> None:
@@ -80,6 +85,7 @@ class IngestService:
 
     def stop(self) -> None:
         """See `Ingest.stop`."""
+        self._stopping.set()
         if self._starting.ident is not None:
             self._starting.join(_START_S)
         if self._ingest is not None:
@@ -87,11 +93,19 @@ class IngestService:
 
     def _start_queries(self) -> None:
         assert self._ingest is not None
-        try:
-            self._ingest.start()
-            log.info("ingest runs")
-        except Exception as error:
-            self._failure = error
+        until_us = boot_us() + _AWAY_US
+        while True:
+            try:
+                self._ingest.start()
+            except Exception as error:
+                away = type(outage_in(error)) is UnreachableError and boot_us() < until_us
+                if not away or self._stopping.wait(_AGAIN_S):
+                    self._failure = error
+                    return
+                log.warning("ingest cannot start yet; tried again", why=str(error)[:300])
+            else:
+                log.info("ingest runs")
+                return
 
 
 INGEST: Final = Role(IngestService, lambda settings: True, lambda metrics: metrics.ingest_port)

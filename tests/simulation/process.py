@@ -10,6 +10,7 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.lease_messages import Answer, Call
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.errors import ClockError
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.outcomes_tail import OutcomesTail
@@ -158,19 +159,13 @@ class Process:
         self.steps += 1
         try:
             self._step_or_rest(now)
-        except RuntimeError as error:
-            self._end_if_clock(error)
+        except ClockError:  # its clock is wrong, as its own fence shows, or was
+            self.world.crash(self)
             return
         if self._tasks_due() or not self.outcomes._controls.empty():
             self.wake_tails()
         due = self._wakes_at - now if not self.mailbox._messages else 0
         self.wake_engine(self.world.jitter(10, 100) + min(max(due, 0), _SLEEP_US))
-
-    def _end_if_clock(self, error: RuntimeError) -> None:
-        """Its clock is wrong, as its own fence shows, or was: it ends with an error."""
-        if "clock" not in str(error):
-            raise error
-        self.world.crash(self)
 
     def _step_or_rest(self, now: int) -> None:
         if self._rests(now):
@@ -240,8 +235,8 @@ class Process:
     def _read_outcomes(self) -> None:
         try:
             self.outcomes.turn(wait_s=0)
-        except RuntimeError as error:
-            self._end_if_clock(error)
+        except ClockError:
+            self.world.crash(self)
             return
         if self.reader.has_news() or self.outcomes._endless:
             self._soon(5, 60, self._read_outcomes)

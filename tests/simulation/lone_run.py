@@ -24,7 +24,7 @@ MODES = {
 """What lives are about, by name."""
 
 SHOWN_BY = {
-    "keeps_notes_of_loaded": ("leased", 14),
+    "keeps_notes_of_loaded": ("leased", 250),
     "cuts_what_was_left": ("forgetful", 3),
     "forgets_places": ("slow", 0),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import logging
 import sys
@@ -86,4 +87,10 @@ class _Visible(logging.Formatter):
     """What libraries log may quote data; our own lines are JSON, which escapes it."""
 
     def format(self, record: logging.LogRecord) -> str:
+        if (
+            record.name.startswith("kafka.") and record.exc_info
+        ):  # a broker that goes is no defect: its error, without the stack
+            record = copy.copy(record)
+            record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]!r}", ()  # type: ignore[index]
+            record.exc_info = record.exc_text = None
         return visible_lines(super().format(record))

@@ -201,9 +201,8 @@ class _Builder:
         for lane in range(100, 110):
             self.expect(self.row(lane, self.rng.uniform(2, WINDOW_S), None), FOREIGN, trouble="names no handler")
         for lane in range(110, 114):
-            row = self.row(
-                lane, self.rng.uniform(2, 20), "nobody.knows.me"
-            )  # it would wait until somebody has that handler
+            # it would wait until a dispatcher has that handler
+            row = self.row(lane, self.rng.uniform(SAFE_S + 1, WINDOW_S), "nobody.knows.me")
             self.unknown.append(row)
             self.expect(
                 row, FOREIGN, trouble="unknown handler", outcome=CANCELLED, attempts=0, value=None, reported=False

@@ -24,6 +24,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.offsets import IsolationLevel, OffsetSpec
 
 from scylla_spark.clock import boot_us
+from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.settings import Settings
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import UnreachableError
@@ -43,8 +44,8 @@ _SILENT_US: Final = 2_000_000
 _LOOK: Final = (
     "Check that the broker runs and is neither stopped nor overloaded; `scylla-spark doctor kafka` looks closer."
 )
-_answered: Final[set[str]] = set()
-"""Addresses of brokers that have let this process in."""
+_answered: Final[list[Kafka]] = []
+"""Settings with which brokers have let this process in."""
 
 T = TypeVar("T")
 
@@ -377,9 +378,10 @@ def _connected(kind: Callable[..., Any], options: Mapping[str, Any], settings: S
             raise
         cause = error
     else:
-        _answered.add(servers)
+        if settings.kafka not in _answered:
+            _answered.append(settings.kafka)
         return made
-    if servers in _answered:  # so address, certificates and login are right
+    if settings.kafka in _answered:  # so address, certificates and login are right
         raise UnreachableError(
             f"Kafka at {servers} has answered before, and does not answer now ({type(cause).__name__}).", hint=_LOOK
         ) from cause

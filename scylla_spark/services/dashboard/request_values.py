@@ -13,13 +13,13 @@ _MOST_DIGITS: Final = 16
 
 
 def instant_given(name: str, text: str) -> int:
-    """Microseconds since the epoch of an instant; one without a zone, as browsers write them, is UTC.
+    """Microseconds since the epoch of an instant; one without a zone, as browsers write them, is UTC. A date is its midnight.
 
     Raises:
         ApiProblem: it is none.
     """
     try:
-        us = to_us(read_instant(text, UTC))
+        us = to_us(read_instant(f"{text}T00:00" if len(text) == len("2026-01-31") else text, UTC))
         iso(us)
     except (ValueError, OverflowError):  # no text of an instant, or of one that no clock here can show
         raise unreadable(name, text, "Write it like 2026-01-31T09:00:00Z.") from None

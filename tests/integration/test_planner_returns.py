@@ -80,7 +80,9 @@ def test_what_came_while_nobody_planned_is_known_before_anything_is_decided(sett
             eventually(lambda: state(settings).entries["ended"].cursor_us > stopped_us, PATIENCE)
     found = state(settings).entries
     assert found["paused"].paused
-    assert not found["paused"].runs, "nothing was caught up: the times that came before the pause are dropped with a row"
+    assert not found["paused"].runs, (
+        "nothing was caught up: the times that came before the pause are dropped with a row"
+    )
     assert len(found["ended"].runs) == 1, "the run of before has ended, so the last time that was missed has run"
 
 

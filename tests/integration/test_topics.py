@@ -8,9 +8,9 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.io.host.broker_files import free_port
 from scylla_spark.io.kafka.topic_setup import ensure_topics, partition_count
 from scylla_spark.io.kafka.topics import admin, consumer, newest_append_us, producer
-from tests.support.free_ports import free_port
 from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 

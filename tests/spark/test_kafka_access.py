@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from scylla_spark import doctor
 from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.io.host.broker_files import free_port
 from scylla_spark.io.kafka import access, probe, rights, topic_setup, topics
 from tests.support import kafka_site
-from tests.support.free_ports import free_port
 from tests.support.waiting import eventually
 
 WAYS = sorted(kafka_site.LISTENERS)

@@ -20,7 +20,7 @@ from kafka.admin import KafkaAdminClient, ScramMechanism, UserScramCredentialUps
 from scylla_spark.config.settings import Settings
 from scylla_spark.io.host import broker_files
 from scylla_spark.io.host.broker import EmbeddedBroker
-from tests.support.free_ports import free_port
+from scylla_spark.io.host.broker_files import free_port
 
 USER, PASSWORD = "scheduler", 'p"a\\s s%:;wörd'  # letters that each of the formats on the way must escape
 LISTENERS = {"scram": "SASL_SSL", "plain": "SASL_SSL", "mtls": "SSL", "oauth": "SASL_SSL"}

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 
 from scylla_spark.io.host import die_with_parent
-from tests.support.free_ports import free_port
+from scylla_spark.io.host.broker_files import free_port
 from tests.support.slow_store import BUCKET, aws_variables
 from tests.support.waiting import eventually
 

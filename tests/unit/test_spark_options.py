@@ -122,7 +122,8 @@ class Application:
     def conf(self):
         return self
 
-    def getConf(self):
+    @property
+    def _conf(self):
         return self
 
     def contains(self, name):

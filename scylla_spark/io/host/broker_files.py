@@ -187,10 +187,10 @@ def choose_ports(layout: Layout, fixed: int | None = None) -> Ports:
         last = Ports(**json.loads(layout.ports.read_text()))
     except (OSError, ValueError, TypeError):
         last = Ports(0, 0)
-    broker = fixed or (last.broker if last.broker and is_free(last.broker) else _free_port())
+    broker = fixed or (last.broker if last.broker and is_free(last.broker) else free_port())
     controller = last.controller
     if controller in (0, broker) or not is_free(controller):
-        controller = _free_port(broker)
+        controller = free_port(broker)
     chosen = Ports(broker, controller)
     private_files.write(layout.ports, json.dumps(asdict(chosen)) + "\n")
     return chosen
@@ -295,7 +295,15 @@ def tail(layout: Layout, lines: int = 15) -> str:
     return "\n".join(f"  {line[:300]}" for line in kept)
 
 
-def _free_port(*taken: int) -> int:
+def free_port(*taken: int) -> int:
+    """A loopback port that no process listens on, below the range of outgoing connections.
+
+    Args:
+        taken: ports that are wanted for something else.
+
+    Raises:
+        BrokerError: none was found.
+    """
     for port in random.sample(_PORT_RANGE, 200):
         if port not in taken and is_free(port):
             return port

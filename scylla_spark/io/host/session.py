@@ -112,9 +112,9 @@ def fit_to_cluster(*sessions: SparkSession) -> None:
     """
     context = sessions[0].sparkContext
     cores = max(2, context.defaultParallelism)
-    chosen = context.getConf()
+    configured = context._conf  # noqa: SLF001 - `getConf` copies it, option by option, through py4j
     for name, most in _MOST_TASKS.items():
-        if not chosen.contains(name):
+        if not configured.contains(name):
             for session in sessions:
                 session.conf.set(name, min(cores, most))
 

@@ -18,6 +18,7 @@ from scylla_spark import Scheduler
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED
 from scylla_spark.io.delta.new_tables import ensure_tables
+from scylla_spark.io.host.broker_files import free_port
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.testing import judge
 from tests.acceptance.http_api import Wire, api_process
@@ -25,7 +26,6 @@ from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, Place, Process, now
 from tests.faults.site import PARTITIONS, OutcomesLog
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.cutting_proxy import CuttingProxy
-from tests.support.free_ports import free_port
 from tests.support.shared_broker import as_words, settings_on
 from tests.support.waiting import eventually
 
@@ -40,7 +40,7 @@ OPTIONS = (
 PROGRAM = """
 import json, os, sys, time
 from scylla_spark import Worker
-from tests.support.free_ports import free_port
+from scylla_spark.io.host.broker_files import free_port
 url, name, journal = sys.argv[1:]
 out = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

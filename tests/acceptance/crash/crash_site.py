@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scylla_spark.io.host.broker_files import free_port
 from tests.acceptance.place import PATIENCE, Place, Process, now
 from tests.support import connect_handlers
-from tests.support.free_ports import free_port
 from tests.support.waiting import eventually
 from tests.support.webhook_receiver import Receiver
 

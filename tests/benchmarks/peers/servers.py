@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from scylla_spark.io.host.broker_files import free_port
 from tests.benchmarks.peers.child import Missing, found, output, running, wait
-from tests.support.free_ports import free_port
 
 POSTGRES_SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 _START_S = 30

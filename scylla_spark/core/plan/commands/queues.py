@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from scylla_spark.core.plan.commands.definitions import Steps
@@ -43,7 +43,7 @@ class QueueCommands:
 
         Raises:
             ArgumentError: one of them is none; nothing is changed.
-            ConflictError: another revision is stored than `expect` says.
+            ConflictError: another revision is stored than `expect` says, and it differs from what is given.
         """
         wanted: dict[str, tuple[QueueDefinition, str]] = {}
         for given in command.fields["queues"]:
@@ -51,7 +51,9 @@ class QueueCommands:
             if definition.name in wanted:
                 raise ArgumentError(f"The queue {definition.name!r} is defined twice.", hint="Say all of it in one.")
             wanted[definition.name] = definition, text
-        self._check_expected(command, last)
+        self._check_expected(
+            command, last, {name for name, (definition, _) in wanted.items() if self._is_stored(definition)}
+        )
         if len(self._state.queues.keys() | wanted.keys()) > MOST_QUEUES:
             raise ArgumentError(f"More than {MOST_QUEUES} queues would be stored.", hint="Delete some.")
         done: dict[str, Any] = {}
@@ -86,11 +88,15 @@ class QueueCommands:
     def _put(self, definition: QueueDefinition, text: str, command: PlanCommand, now: int) -> dict[str, Any]:
         name = definition.name
         old = self._state.queues.get(name)
-        if old is not None and read_queue(json.loads(old.text)) == definition:
+        if self._is_stored(definition):
             return self._told("unchanged", name)
         stored = StoredDefinition(text, self._next, command.author, now)
         self._note(DefinitionChange(name, stored.revision, stored, command.author, now, command.id or ""))
         return self._told("added" if old is None else "changed", name)
+
+    def _is_stored(self, definition: QueueDefinition) -> bool:
+        old = self._state.queues.get(definition.name)
+        return old is not None and read_queue(json.loads(old.text)) == definition
 
     @property
     def _next(self) -> int:
@@ -117,11 +123,11 @@ class QueueCommands:
         kept = {field: item for field, item in before.items() if field not in unset or field == "name"}
         return {**kept, **given}
 
-    def _check_expected(self, command: PlanCommand, last: str) -> None:
+    def _check_expected(self, command: PlanCommand, last: str, same: Collection[str] = ()) -> None:
         for name, revision in command.fields.get("expect", {}).items():
             stored = self._state.queues.get(name)
             found = stored.revision if stored is not None else 0
-            if found != revision and name > last:
+            if found != revision and name > last and name not in same:
                 said = f"is at revision {found}" if found else "has no definition"
                 raise ConflictError(f"The queue {name!r} {said}, not at {revision}.", hint="Look at it, and ask again.")
 

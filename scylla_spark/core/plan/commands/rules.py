@@ -44,7 +44,7 @@ class RuleCommands:
 
         Raises:
             ArgumentError: one of them is none, or names a channel that the settings do not have; nothing is changed.
-            ConflictError: another revision is stored than `expect` says.
+            ConflictError: another revision is stored than `expect` says, and it differs from what is given.
         """
         wanted: dict[str, tuple[RuleDefinition, str]] = {}
         for given in command.fields["rules"]:
@@ -53,7 +53,7 @@ class RuleCommands:
             if rule.name in wanted:
                 raise ArgumentError(f"The rule {rule.name!r} is defined twice.", hint="Say all of it in one.")
             wanted[rule.name] = rule, rule_text(given)
-        self._check_expected(command, last)
+        self._check_expected(command, last, {name for name, (rule, _) in wanted.items() if self._is_stored(rule)})
         if len(self._state.rules.keys() | wanted.keys()) > MOST_RULES:
             raise ArgumentError(f"More than {MOST_RULES} rules would be stored.", hint="Join some, by prefixes.")
         done: dict[str, Any] = {}
@@ -89,11 +89,15 @@ class RuleCommands:
 
     def _put(self, rule: RuleDefinition, text: str, command: PlanCommand, now: int) -> dict[str, Any]:
         old = self._state.rules.get(rule.name)
-        if old is not None and read_rule(json.loads(old.text)) == rule:
+        if self._is_stored(rule):
             return self._told("unchanged", rule.name)
         stored = StoredDefinition(text, self._state.revision + 1, command.author, now)
         self._note(DefinitionChange(rule.name, stored.revision, stored, command.author, now, command.id or ""))
         return self._told("added" if old is None else "changed", rule.name)
+
+    def _is_stored(self, rule: RuleDefinition) -> bool:
+        old = self._state.rules.get(rule.name)
+        return old is not None and read_rule(json.loads(old.text)) == rule
 
     def _note(self, change: DefinitionChange) -> None:
         self._journal.note(*change.logged(RULE))
@@ -110,10 +114,10 @@ class RuleCommands:
                 hint=f"Set notify.channels.{rule.channel}, and start the planner again. It has: {known}.",
             )
 
-    def _check_expected(self, command: PlanCommand, last: str) -> None:
+    def _check_expected(self, command: PlanCommand, last: str, same: Collection[str] = ()) -> None:
         for name, revision in command.fields.get("expect", {}).items():
             stored = self._state.rules.get(name)
             found = stored.revision if stored is not None else 0
-            if found != revision and name > last:
+            if found != revision and name > last and name not in same:
                 said = f"is at revision {found}" if found else "is not stored"
                 raise ConflictError(f"The rule {name!r} {said}, not at {revision}.", hint="Look at it, and ask again.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Body as JsonBody
@@ -16,6 +16,7 @@ from scylla_spark.client.queues.queue import Queue
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.trigger_shorthand import camel
 from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.task_filter import DAY_US
 from scylla_spark.errors import ArgumentError, NotFoundError
@@ -132,11 +133,12 @@ async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, 
 
     def done() -> Response:
         queue = Queue.of({"name": plain} | _wire(plain, fields))
-        if _is_stored(api, queue):
+        stored = api.plan.ask(lambda plan: plan.queues.get(plain))
+        if stored is not None and read_queue(json.loads(stored.text)) == read_queue(queue.definition):
             return _shown(api, plain)  # a PUT that is repeated, perhaps since its answer got lost
-        revision = _revision(api, plain, if_match, needs_match=True)
-        ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
-        return _shown(api, plain, 200 if revision else 201)
+        revision = _checked(plain, stored, if_match, needs_match=True)
+        done = ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
+        return _shown(api, plain, 201 if done[plain]["became"] == "added" else 200)
 
     return await api.planned(done)
 
@@ -175,7 +177,8 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
     plain = name_of(name)
 
     def done() -> Response:
-        revision = _revision(api, plain, if_match, needs_match=False)
+        stored = api.plan.ask(lambda plan: plan.queues.get(plain))
+        revision = _checked(plain, stored, if_match, needs_match=False)
         expect = {plain: revision} if if_match not in (None, ANY) else None
         warning = api.plan.ask(lambda plan: warning_of_delete(plan, api.settings, plain))
         ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
@@ -280,7 +283,7 @@ def _tasks(api: Api, name: str) -> QueueTasks:
 
 
 def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None, author: str) -> Response:
-    revision = _revision(api, name, if_match, needs_match=False)
+    revision = _checked(name, api.plan.ask(lambda plan: plan.queues.get(name)), if_match, needs_match=False)
     expect = {name: revision} if if_match is not None else None
     ask(api, "put_queue", patch=True, expect=expect, author=author or None, **what)
     return _shown(api, name)
@@ -293,21 +296,15 @@ def _wire(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _revision(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> int:
+def _checked(name: str, stored: StoredDefinition | None, if_match: str | None, *, needs_match: bool) -> int:
     """The revision that is stored; 0: none.
 
     Raises:
         Problem: another is stored, or which is meant is not said.
     """
-    stored: Callable[[Any], int] = lambda plan: plan.queues[name].revision if name in plan.queues else 0  # noqa: E731
-    revision = api.plan.ask(stored)
+    revision = stored.revision if stored is not None else 0
     check(f"queue {name!r}", etag(revision), if_match, stored=revision > 0, needs_match=needs_match)
     return revision
-
-
-def _is_stored(api: Api, queue: Queue) -> bool:
-    stored = api.plan.ask(lambda plan: plan.queues.get(queue.name))
-    return stored is not None and read_queue(json.loads(stored.text)) == read_queue(queue.definition)
 
 
 def _shown(api: Api, name: str, status: int = 200) -> Response:

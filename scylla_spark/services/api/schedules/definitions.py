@@ -297,8 +297,8 @@ def _put(
     if needs_match and stored.text == text_of(schedule.definition):
         return _shown(api, name)  # a PUT that is repeated, perhaps since its answer got lost
     stored.check(name, if_match, needs_match=needs_match)
-    ask(api, "put", expect={name: stored.changed_us}, schedules=[schedule.definition], author=author or None)
-    return _shown(api, name, 201 if stored.text is None else 200)
+    done = ask(api, "put", expect={name: stored.changed_us}, schedules=[schedule.definition], author=author or None)
+    return _shown(api, name, 201 if done[name] == "added" else 200)
 
 
 def _deleted(api: Api, own: QueueBounds, name: str, if_match: str | None, author: str) -> Response:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus, send_test, status, statuses
 from scylla_spark.core.key_view import id_of
 from scylla_spark.core.notification_rule import read_rule
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
@@ -110,11 +111,12 @@ async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, 
 
     def done() -> Response:
         rule = NotificationRule.of(_named(plain, fields))
-        if _is_stored(api, rule):
+        stored = api.plan.ask(lambda plan: plan.notices.rules.get(plain))
+        if stored is not None and read_rule(json.loads(stored.text)) == read_rule(rule.definition):
             return _shown(api, plain)  # a PUT that is repeated, perhaps since its answer got lost
-        revision = _revision(api, plain, if_match, needs_match=True)
-        ask(api, "put_rule", rules=[rule.definition], expect={plain: revision}, author=author or None)
-        return _shown(api, plain, 200 if revision else 201)
+        revision = _checked(plain, stored, if_match, needs_match=True)
+        done = ask(api, "put_rule", rules=[rule.definition], expect={plain: revision}, author=author or None)
+        return _shown(api, plain, 201 if done[plain]["became"] == "added" else 200)
 
     return await api.planned(done)
 
@@ -129,7 +131,8 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
     plain = name_of(name)
 
     def done() -> Response:
-        revision = _revision(api, plain, if_match, needs_match=False)
+        stored = api.plan.ask(lambda plan: plan.notices.rules.get(plain))
+        revision = _checked(plain, stored, if_match, needs_match=False)
         expect = {plain: revision} if if_match not in (None, ANY) else None
         ask(api, "delete_rule", names=[plain], expect=expect, author=author or None)
         return answer({"name": plain, "change": "removed"})
@@ -160,21 +163,15 @@ def _named(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "name": name}
 
 
-def _revision(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> int:
+def _checked(name: str, stored: StoredDefinition | None, if_match: str | None, *, needs_match: bool) -> int:
     """The revision that is stored; 0: none.
 
     Raises:
         Problem: another is stored, or which is meant is not said.
     """
-    found = api.plan.ask(lambda plan: plan.notices.rules.get(name))
-    revision = found.revision if found is not None else 0
+    revision = stored.revision if stored is not None else 0
     check(f"notification rule {name!r}", etag(revision), if_match, stored=revision > 0, needs_match=needs_match)
     return revision
-
-
-def _is_stored(api: Api, rule: NotificationRule) -> bool:
-    stored = api.plan.ask(lambda plan: plan.notices.rules.get(rule.name))
-    return stored is not None and read_rule(json.loads(stored.text)) == read_rule(rule.definition)
 
 
 def _shown(api: Api, name: str, code: int = 200) -> Response:

@@ -233,7 +233,7 @@ DEPLOYMENT: Final = Table(
 )
 _PLAN_OFFSET: Final = Column("plan_offset", "bigint", "Kafka offset of the planner's record in `outcomes`")
 _TASK: Final = (
-    Column("scheduled_time", "timestamp", "of the task, if one was launched"),
+    Column("scheduled_time", "timestamp", "of the task, if one was launched, or taken back before it began"),
     Column("ordering_id", "string", "its lane"),
     Column("uniqueness_key", "string", "the rest of its key"),
 )

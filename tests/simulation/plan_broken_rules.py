@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import backfilling, constraint, deadlines, launching
+from scylla_spark.core.plan import backfilling, constraint, deadlines, ended_runs, launching
 from scylla_spark.core.plan.commands import answers, definitions
 from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import backfill_entry, group_writer, plan_state, schedule_entry, unwritten_changes
@@ -93,7 +93,12 @@ def runs_go_with_their_schedules(patch: pytest.MonkeyPatch) -> None:
 
 def a_pause_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
     """What was launched ahead of its time is not taken back."""
-    patch.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now: [])
+    patch.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now, why: [])
+
+
+def what_was_taken_back_stays_launched(patch: pytest.MonkeyPatch) -> None:
+    """No row closes the launch of a run that was taken back and has never begun."""
+    patch.setattr(ended_runs, "closes_launch", lambda entry, run, now: [])
 
 
 def versions_are_handed_over_twice(patch: pytest.MonkeyPatch) -> None:
@@ -365,7 +370,7 @@ def a_delete_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
 
     def drop(self: Any, *args: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now: [])
+            inner.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now, why: [])
             return original(self, *args)
 
     original = definitions.Definitions._drop
@@ -417,7 +422,7 @@ RULES: dict[str, Break] = {
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
         cursor_is_not_written, limits_per_schedule, runs_go_with_their_schedules,
-        a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
+        a_pause_leaves_what_is_ahead, what_was_taken_back_stays_launched, versions_are_handed_over_twice,
         versions_go_with_what_has_fired, a_change_forgets_where_tables_stand,
         a_claim_must_begin_where_its_table_stands, a_partition_alone_takes_back_what_others_have,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,

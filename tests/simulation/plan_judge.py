@@ -42,6 +42,7 @@ def judge(world: PlanWorld) -> None:
             elif change[0] == "put":
                 puts.setdefault(change[1], change[2]["changed_us"])
     _launched(world, fires)
+    _added_up(world, groups, fires)
     _events(world, fires)
     _limits(world)
     _troubles(groups)
@@ -213,6 +214,20 @@ def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
     lost = sorted(key for key in wanted - known if key.time_us < world.now - 10 * SECOND)
     _hold(not lost, f"lost: {lost[:3]}")
     _hold(known <= wanted, f"never decided: {sorted(known - wanted)[:3]}")
+
+
+def _added_up(world: PlanWorld, groups: list[Group], fires: dict[str, list[dict[str, Any]]]) -> None:
+    """Launches less those that a row closes are the runs that began, and each run that ended unrun has one such row."""
+    removed = {change[1] for group in groups for change in group.changes if change[0] == "drop"}
+    begun = {run.key for run in world.engine.runs}
+    ended = {TaskKey(*change[6]) for group in groups for change in group.changes if change[0] == "end"}
+    for name in fires.keys() - removed:
+        rows = [row for row in fires[name] if "key" in row]
+        launched = Counter(TaskKey(*row["key"]) for row in rows if row["verdict"] == "launched")
+        closed = Counter(TaskKey(*row["key"]) for row in rows if row["verdict"] in ("skipped", "obsolete"))
+        wrong = sorted(key for key in ended & launched.keys() if launched[key] - closed[key] != (key in begun))
+        _hold(not wrong, f"{name}: launches and rows that close them do not add up to what ran: {wrong[:3]}")
+        _hold(closed.keys() <= ended, f"{name}: closed before they ended: {sorted(closed.keys() - ended)[:3]}")
 
 
 def _events(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:

@@ -126,6 +126,10 @@ class PlannerHarness:
         self.planner.outcomes(0, self._facts, [fact], (self._facts + 1, 1, "d"), self.now)
         self.turn()
 
+    def unrun(self, which: int = -1) -> None:
+        """A run that the planner takes back ends before it has begun."""
+        self.ends(Fact(key_of(self.sent[which]), 0, "cancelled", finished_us=self.now))
+
     def ends(self, *facts: Fact) -> None:
         """Tasks of anybody end, in one record."""
         self._facts += 1

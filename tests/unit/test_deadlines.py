@@ -232,5 +232,14 @@ def test_a_run_that_is_launched_anew_keeps_what_is_left_of_its_promises() -> Non
     plan.turn()
     plan.ask("pause", names=["a"])
     plan.pass_s(4 * 3_600)
-    assert plan.verdicts() == ["launched", "late", "launched", "launched", "launched", "overdue"]
+    assert plan.verdicts() == [
+        "launched",
+        "late",
+        "launched",
+        "obsolete",
+        "launched",
+        "obsolete",
+        "launched",
+        "overdue",
+    ]
     assert plan.fires[-1]["planned_us"] == START + 3_600 * SECOND

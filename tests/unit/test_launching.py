@@ -357,6 +357,7 @@ def test_a_backfill_leaves_out_what_has_run_and_not_what_was_taken_back() -> Non
     plan = PlannerHarness(ahead_us=10 * SECOND)
     plan.put("a", EVERY_MINUTE)
     plan.pass_s(121)
+    plan.unrun(1)
     assert plan.verdicts() == ["launched", "launched", "skipped"]
     plan.end(0, "failed")
     plan.pass_s(57)

@@ -1,6 +1,7 @@
 """Decisions of the planner, one at a time."""
 
 import json
+from collections import Counter
 from datetime import date, datetime
 from typing import Any
 
@@ -43,7 +44,48 @@ def test_what_is_launched_ahead_keeps_its_time_and_is_checked_at_it() -> None:
     assert len(plan.sent) == 2
     plan.pass_s(20)
     assert plan.cancelled[0]["uniquenessKey"] == plan.sent[1]["uniquenessKey"], "the first one has not ended"
+    assert plan.verdicts() == ["launched", "launched"], "it may still have begun"
+    plan.unrun(1)
     assert plan.verdicts() == ["launched", "launched", "skipped"]
+    assert plan.fires[2]["key"] == plan.fires[1]["key"], "the row closes that launch"
+
+
+def test_rows_of_fires_add_up_to_the_runs_where_many_were_handed_over_and_taken_back() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", {"kind": "cron", "expression": "* * * * * *"})
+    unrun = 0
+    for _ in range(90):
+        plan.pass_s(1)
+        for number in range(unrun + 1, len(plan.cancelled) + 1):
+            plan.unrun(number)
+        unrun = len(plan.cancelled)
+    plan.ask("pause", names=["a"])
+    for number in range(unrun + 1, len(plan.sent)):
+        plan.unrun(number)
+    rows = Counter(row["verdict"] for row in plan.fires if row["verdict"] == "launched" or row.get("key"))
+    assert rows["launched"] > 90
+    assert rows["launched"] - rows["skipped"] - rows["obsolete"] == 1, rows
+    assert {row["why"] for row in plan.fires if row["verdict"] == "obsolete"} == {"its schedule was paused"}
+
+
+def test_a_run_that_began_although_it_was_to_be_taken_back_stays_launched() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(51)
+    plan.ask("pause", names=["a"])
+    plan.end()
+    assert plan.verdicts() == ["launched"]
+
+
+def test_what_a_removed_schedule_had_handed_over_has_a_row_at_once() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(51)
+    plan.ask("delete", names=["a"])
+    assert [(row["verdict"], row["why"]) for row in plan.fires] == [
+        ("launched", ""),
+        ("obsolete", "its schedule was removed"),
+    ]
 
 
 def test_a_run_that_takes_long_lets_the_next_be_skipped_and_the_one_after_run() -> None:

@@ -147,7 +147,8 @@ def _sentence(row: Row, end: Row | None, active: Collection[int]) -> str:
             else ""
         )
         return f"{planned}{many}: not run: {why}."
-    return f"{planned}: {_VERDICTS.get(verdict, verdict)}, decided at {iso(row['decided_at'])}: {why}."
+    words = "its run was taken back before it began" if row["uniqueness_key"] else _VERDICTS.get(verdict, verdict)
+    return f"{planned}: {words}, decided at {iso(row['decided_at'])}: {why}."
 
 
 def _end(row: Row, end: Row | None, active: Collection[int]) -> str:

@@ -105,7 +105,8 @@ class Backfilling:
         if state == RUNNING:
             self.go_on(entry, now)
             return []
-        return [self._launching.take_back(entry, entry.runs[number], now) for number in backfill.running]
+        why = f"its backfill was {state}"
+        return [self._launching.take_back(entry, entry.runs[number], now, why) for number in backfill.running]
 
     def room(self, entry: Entry, now: int) -> None:
         """A run of a schedule has ended: its backfills may go on.

@@ -13,7 +13,7 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Partly
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.plan.taken_back import ends, is_our_cancel, is_run_later
+from scylla_spark.core.plan.taken_back import closes_launch, ends, is_our_cancel, is_run_later
 from scylla_spark.core.plan.triggers.observations import Occurrence
 from scylla_spark.core.plan.triggers.telling import SECOND, Telling
 from scylla_spark.core.plan.upstream import ENDS, named, upstream_of, was_run
@@ -67,7 +67,7 @@ class EndedRuns:
         if found is not None:
             entry = self._state.entries[found[0]]
             run = entry.runs[found[1]]
-            handler = self._conclude(entry, run, fact, runs_later=is_run_later(entry, run, fact))
+            handler = self._conclude(entry, run, fact, now, runs_later=is_run_later(entry, run, fact))
             self._room(handler, now, entry.name)
         elif (gone := self._state.handlers.get(fact.key)) is not None:
             self._conclude_without_schedule(fact)
@@ -91,16 +91,19 @@ class EndedRuns:
         entry = self._state.entries[found[0]]
         run = entry.runs[found[1]]
         runs_later = is_run_later(entry, run, fact)
-        handler = self._conclude(entry, run, fact, runs_later=runs_later)
+        handler = self._conclude(entry, run, fact, now, runs_later=runs_later)
         self._defects.guarded(entry.name, partial(self._after, entry, run, fact, now), now)
         self._room(handler, now, entry.name)
         if not runs_later and (fact.started_us or not is_our_cancel(run, fact)):
             self._tell(at, entry.name, iso(run.planned_us), fact, now, handler)
             self._tell_batches(at, fact, now)
 
-    def _conclude(self, entry: Entry, run: Run, fact: Fact, *, runs_later: bool) -> str:
+    def _conclude(self, entry: Entry, run: Run, fact: Fact, now: int, *, runs_later: bool) -> str:
         """Writes the end of a run; the handler that it was launched with."""
         handler = self._state.handlers.get(fact.key, entry.handler)
+        if is_our_cancel(run, fact) and not fact.started_us:
+            for closed in closes_launch(entry, run, now):
+                self._journal.conclude(*closed)
         self._journal.conclude(
             *ends(entry.name, run, fact.outcome, fact.started_us, fact.finished_us, runs_later=runs_later)
         )

@@ -27,7 +27,7 @@ from scylla_spark.core.plan.schedule_policies import (
     since_us,
 )
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, tag_of
-from scylla_spark.core.plan.state.plan_log import BACKFILL_OF, CAUGHT_UP, PROMISED, RUNS_OF
+from scylla_spark.core.plan.state.plan_log import BACKFILL_OF, CAUGHT_UP, PROMISED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import (
     PENDING_CONSTRAINT,
@@ -39,7 +39,7 @@ from scylla_spark.core.plan.state.schedule_entry import (
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
 from scylla_spark.core.plan.tables.handing_over import handed_over
-from scylla_spark.core.plan.taken_back import ASKS, ends, is_left_over
+from scylla_spark.core.plan.taken_back import ASKS, closes_launch, ends, is_left_over
 from scylla_spark.core.plan.verdicts import (
     FAILED,
     OBSOLETE,
@@ -180,7 +180,8 @@ class Launching:
             if policies.overlap == "cancel_other":
                 for run in active:
                     if not run.caught_up:
-                        self.cancel(entry, run, now, _CANCEL_GRACE_MS)
+                        why = f"the run planned for {iso(job.planned_us)} takes its place"
+                        self.cancel(entry, run, now, (OBSOLETE, why), _CANCEL_GRACE_MS)
             self._launch(entry, schedule, job, now, starts_us, timed)
 
     def check(self, entry: Entry, generation: int, now: int) -> None:
@@ -198,15 +199,7 @@ class Launching:
             return
         earlier = [other for other in entry.active() if other.key < run.key]
         if earlier:
-            self.cancel(entry, run, now)
-            self._journal.fire(
-                entry,
-                generation=generation,
-                planned_us=run.planned_us,
-                at_us=now,
-                verdict=SKIPPED,
-                why=busy_words(earlier),
-            )
+            self.cancel(entry, run, now, (SKIPPED, busy_words(earlier)))
 
     # -- launches and their ends -----------------------------------------------------------------------------------------
 
@@ -258,8 +251,10 @@ class Launching:
         """
         runs_later = is_left_over(entry, run)
         wanted = not run.cancelled and not any(run.generation in one.running for one in entry.backfills.values())
-        self.cancel(entry, run, now)  # whoever sees the old task after all must not run it
-        self._journal.note(*ends(entry.name, run, CANCELLED, 0, now, runs_later=runs_later))
+        reason = (OBSOLETE, "its task was never sent, and is too old to be sent now")
+        self.cancel(entry, run, now, reason)  # whoever sees the old task after all must not run it
+        closed = closes_launch(entry, entry.runs[run.generation], now)
+        self._journal.note_together(*closed, ends(entry.name, run, CANCELLED, 0, now, runs_later=runs_later))
         if not wanted:
             return
         job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
@@ -304,38 +299,51 @@ class Launching:
         if starts_us > now and is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
 
-    def cancel(self, entry: Entry, run: Run, now: int, grace_ms: int | None = None) -> None:
+    def cancel(self, entry: Entry, run: Run, now: int, reason: tuple[str, str], grace_ms: int | None = None) -> None:
         """Asks for the end of a run.
 
         Args:
             entry: the schedule.
             run: of it.
             now: microseconds since the epoch.
+            reason: verdict and reason of the row of `fires` that closes its launch, if it never begins.
             grace_ms: one that has begun is to end, too, and is ended after so long; None: it goes on.
         """
         if run.cancelled:
             return
         command = Command(CANCEL, run.key, 0, enqueued_us=now, grace_ms=grace_ms)
-        self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
+        self._journal.note_together(_cancelled(entry, run, reason), ("send", encode(command).decode()))
 
-    def take_back(self, entry: Entry, run: Run, now: int) -> TaskKey:
+    def take_back(self, entry: Entry, run: Run, now: int, why: str) -> TaskKey:
         """Asks for the end of a run that may not have begun, and for an answer if it has; its key.
 
         Args:
             entry: the schedule.
             run: of it; one that was asked to end before is asked again.
             now: microseconds since the epoch.
+            why: for people.
         """
         command = Command(CANCEL, run.key, 0, enqueued_us=now, request_id=ASKS)
-        self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
+        self._journal.note_together(_cancelled(entry, run, (OBSOLETE, why)), ("send", encode(command).decode()))
         return run.key
 
-    def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
-        """Takes back what was launched ahead of its time; the keys of all that may begin until then, also of what was taken back before."""
+    def cancel_ahead(self, entry: Entry, now: int, why: str) -> list[TaskKey]:
+        """Takes back what was launched ahead of its time; the keys of all that may begin until then, also of what was taken back before.
+
+        Args:
+            entry: the schedule.
+            now: microseconds since the epoch.
+            why: for people.
+        """
         ahead = [run for run in entry.runs.values() if run.key.time_us > now]
         for run in [run for run in ahead if not run.cancelled]:
-            self.cancel(entry, run, now)
+            self.cancel(entry, run, now, (OBSOLETE, why))
         return [run.key for run in ahead]
+
+    def close_ahead(self, entry: Entry, now: int) -> None:
+        """Closes the launches of what was taken back of a schedule that goes: when these runs end, nothing is known of them."""
+        for run in [run for run in entry.runs.values() if run.key.time_us > now]:
+            self._journal.note_together(*closes_launch(entry, run, now))
 
     def outlive(self, entry: Entry) -> None:
         """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end.
@@ -393,3 +401,7 @@ class Launching:
     def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
         runs, handler = self._runs, entry.handler
         return Situation(job.first_us, runs.active(handler, now), runs.last_success_us(handler), entry.launches_us)
+
+
+def _cancelled(entry: Entry, run: Run, reason: tuple[str, str]) -> Change:
+    return ("cancelled", entry.name, run.generation, *reason)

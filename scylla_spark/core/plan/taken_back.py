@@ -6,6 +6,7 @@ from typing import Final
 
 from scylla_spark.core.plan.state.plan_log import END, Change
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
+from scylla_spark.core.plan.state.unwritten_changes import fire_of
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED
 
@@ -61,3 +62,26 @@ def ends(name: str, run: Run, outcome: str, started_us: int, finished_us: int, *
     """
     change = (END, name, run.generation, outcome, started_us, finished_us, run.key)
     return (*change, True) if runs_later else change
+
+
+def closes_launch(entry: Entry, run: Run, now: int) -> list[Change]:
+    """The row of `fires` by which a run that was taken back has never begun: with its key, beside that of its launch.
+
+    Args:
+        entry: of the schedule.
+        run: of it.
+        now: microseconds since the epoch.
+
+    Returns:
+        Nothing, if it was not taken back, or an older planner did so, which noted no reason.
+    """
+    if not isinstance(run.cancelled, tuple):
+        return []
+    verdict, why = run.cancelled
+    by_hand = {"by_hand": True} if run.by_hand else {}
+    return [
+        fire_of(
+            entry, generation=run.generation, planned_us=run.planned_us, at_us=now, verdict=verdict, why=why, key=run.key,
+            ends_job=False, **by_hand,
+        )
+    ]  # fmt: skip

@@ -94,7 +94,8 @@ class Definitions:
 
         Raises:
             ArgumentError: one of them is none, or watches a table that triggers may not watch; nothing is changed.
-            ConflictError: one of the names is taken, and `ifAbsent` was said, or one is at another change than `expect` says.
+            ConflictError: one of the names is taken, and `ifAbsent` was said, or one is at another change than `expect` says and
+                differs from what is given.
         """
         read = [_read(value) for value in command.fields["schedules"]]
         for schedule, _ in read:
@@ -106,7 +107,7 @@ class Definitions:
         taken = [name for name in names if name in self._state.entries and name > last]
         if taken and command.fields.get("ifAbsent"):
             raise ConflictError(f"There is a schedule {taken[0]!r} already.", hint="Update it, or choose another name.")
-        self._check_expected(command, last)
+        self._check_expected(command, last, {schedule.name: text for schedule, text in read})
         self._circles.check(schedule for schedule, _ in read)
         todo: dict[str, tuple[Schedule, str] | None] = dict.fromkeys(self._pruned(command, set(names)))
         todo |= {one[0].name: one for one in read}
@@ -172,7 +173,7 @@ class Definitions:
         """Drops what a schedule waits for, each with a row, and takes back what is ahead; keys of that."""
         self._timing.give_up(entry, now, why)
         self._launching.drop_jobs(entry, now, why)
-        return self._launching.cancel_ahead(entry, now)
+        return self._launching.cancel_ahead(entry, now, why)
 
     def _pruned(self, command: PlanCommand, kept: set[str]) -> list[str]:
         """Names that a set does not have any more: those of its owner that are not given."""
@@ -225,6 +226,7 @@ class Definitions:
     def _drop(self, name: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
         entry = self._state.entries[name]
         taken_back = self._let_go(entry, now, "its schedule was removed")
+        self._launching.close_ahead(entry, now)
         self._launching.outlive(entry)
         if entry.last_success_us:  # it still counts for its handler, also where a snapshot has not come to the schedule
             self._journal.note(SUCCEEDED, entry.success_of or entry.handler, entry.last_success_us)
@@ -357,12 +359,13 @@ class Definitions:
             chosen |= {entry.name for entry in entries.values() if fields["changedFrom"] <= entry.changed_us < until_us}
         return sorted(name for name in chosen if name > last and (name not in entries or is_there(name)))
 
-    def _check_expected(self, command: PlanCommand, last: str) -> None:
-        """Refuses a change of what has changed since whoever asks looked at it."""
+    def _check_expected(self, command: PlanCommand, last: str, given: Mapping[str, str] | None = None) -> None:
+        """Refuses a change of what has changed since the caller read it, unless the text that is given is stored already."""
         for name, changed_us in command.fields.get("expect", {}).items():
             entry = self._state.entries.get(name)
             found = entry.changed_us if entry is not None else 0
-            if found != changed_us and name > last:
+            is_given = entry is not None and given is not None and given.get(name) == entry.text
+            if found != changed_us and name > last and not is_given:
                 raise ConflictError(f"The schedule {name!r} was changed meanwhile.", hint="Look at it, and ask again.")
 
     def _watch(self, change: Change) -> None:

@@ -361,7 +361,8 @@ def _started(state: PlanState, entry: Entry, change: Change) -> None:
 def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
     run = entry.runs.get(change[2])
     if run is not None:
-        entry.runs[change[2]] = run._replace(cancelled=True)
+        verdict, why = (*change[3:], "", "")[:2]
+        entry.runs[change[2]] = run._replace(cancelled=(verdict, why) if verdict else True)
 
 
 def _end(state: PlanState, entry: Entry, change: Change) -> None:

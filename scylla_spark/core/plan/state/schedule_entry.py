@@ -82,7 +82,8 @@ class Run(NamedTuple):
         planned_us: the time it is named by.
         key: of its task.
         by_hand: it was asked for, so policies do not count it.
-        cancelled: it was asked to end before it began.
+        cancelled: it was asked to end before it began: verdict and reason of the row of `fires` that closes its launch, if it never
+            begins; True where an older planner asked; False: it was not.
         caught_up: it is one of all the times that were missed, and no later one cancels it.
         start_by_us: when it is told of that it has not started; 0: never, or it has started, or was told of.
         end_by_us: when it is told of that it has not ended; 0: never, or it was told of.
@@ -92,7 +93,7 @@ class Run(NamedTuple):
     planned_us: int
     key: TaskKey
     by_hand: bool = False
-    cancelled: bool = False
+    cancelled: tuple[str, str] | bool = False
     caught_up: bool = False
     start_by_us: int = 0
     end_by_us: int = 0
@@ -107,6 +108,8 @@ class Run(NamedTuple):
             promised: by when it is to start and to end, likewise.
         """
         by_hand, cancelled = (*found[3:], False, False)[:2]
+        if isinstance(cancelled, list):
+            cancelled = (cancelled[0], cancelled[1])
         return cls(found[0], found[1], TaskKey(*found[2]), by_hand, cancelled, caught_up, *promised)
 
 

@@ -14,6 +14,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
+from scylla_spark.core.plan.times import cron
 from scylla_spark.core.plan.times.fire_times import Every, FireTimes
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
@@ -86,6 +87,21 @@ def test_what_a_removed_schedule_had_handed_over_has_a_row_at_once() -> None:
         ("launched", ""),
         ("obsolete", "its schedule was removed"),
     ]
+
+
+def test_a_put_parses_the_expression_of_a_schedule_three_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Counter[str] = Counter()
+
+    class Counted(cron.CronSim):
+        def __init__(self, expression: str, begin: datetime) -> None:
+            read[expression] += 1
+            super().__init__(expression, begin)
+
+    plan = PlannerHarness()
+    monkeypatch.setattr(cron, "CronSim", Counted)
+    plan.put("a", {"kind": "cron", "expression": "7 2 * * 1"})
+    assert set(read) == {"7 2 * * 1"}, "no field is parsed alone"
+    assert read.total() <= 3, "is it an expression, does it name a day, and when is it due first"
 
 
 def test_a_run_that_takes_long_lets_the_next_be_skipped_and_the_one_after_run() -> None:

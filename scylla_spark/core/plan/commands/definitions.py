@@ -151,21 +151,21 @@ class Definitions:
         let_go = parts_let_go(old, schedule.trigger, kept) if old is not None else []
         self._journal.note_together(put, *let_go)
         if goes_on:
-            self._expect(self._state.entries[schedule.name], now)
+            self._expect(self._state.entries[schedule.name], schedule, now)
         elif not paused:
-            self._begin(self._state.entries[schedule.name], now)
+            self._begin(self._state.entries[schedule.name], schedule, now)
         return ("changed" if old is not None else "added"), taken_back
 
-    def _begin(self, entry: Entry, now: int) -> None:
+    def _begin(self, entry: Entry, schedule: Schedule, now: int) -> None:
+        """Sets the timers of a schedule; `schedule` is its definition, which the entry would read from its text again."""
         if entry.next_us:
             self._timers.add(Timer(entry.next_us, entry.name, "time"))
-        schedule = entry.schedule
         if not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
             self._watching.arm(entry, now)
-        self._expect(entry, now)
+        self._expect(entry, schedule, now)
 
-    def _expect(self, entry: Entry, now: int) -> None:
-        expect_every_us = entry.schedule.policies.expect_every_us
+    def _expect(self, entry: Entry, schedule: Schedule, now: int) -> None:
+        expect_every_us = schedule.policies.expect_every_us
         if expect_every_us and not entry.paused:
             self._timers.add(Timer(now + expect_every_us, entry.name, "silent"))
 
@@ -338,7 +338,7 @@ class Definitions:
             "failures": 0, "next_us": self._timing.begin(entry.schedule, now),
         }  # fmt: skip
         self._journal.note("set", entry.name, fields)
-        self._begin(entry, now)
+        self._begin(entry, entry.schedule, now)
 
     # -- which are meant ------------------------------------------------------------------------------------------------
 

@@ -140,6 +140,8 @@ def _check(text: str) -> None:
             f"The cron expression {text!r} has {len(fields)} fields.",
             hint="Five: minute hour day-of-month month day-of-week; or six, with the second first.",
         )
+    if not _wrong(text) and _match(text, datetime(2000, 1, 1)) is not None:  # noqa: DTZ001
+        return
     names = _FIELDS[6 - len(fields) :]
     for number, name in enumerate(names):
         alone = ["*"] * len(fields)
@@ -149,10 +151,9 @@ def _check(text: str) -> None:
                 f"The field {name} of the cron expression {text!r} is {fields[number]!r}.",
                 hint=_meant(fields[number], _RANGES[_FIELDS.index(name)]),
             )
-    if _wrong(text) or _match(text, datetime(2000, 1, 1)) is None:  # noqa: DTZ001
-        raise ArgumentError(
-            f"The cron expression {text!r} names no day that exists.", hint="Look at its day-of-month and month."
-        )
+    raise ArgumentError(
+        f"The cron expression {text!r} names no day that exists.", hint="Look at its day-of-month and month."
+    )
 
 
 def _wrong(text: str) -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 from scylla_spark.client.tasks import explain
 from scylla_spark.clock import now_us
+from scylla_spark.client.handlers import gathered
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.io.kafka.topics import announce
@@ -29,6 +30,7 @@ from scylla_spark.services.dashboard.app import SCREENS
 from scylla_spark.services.dashboard.assets import FOLDER
 from scylla_spark.services.dashboard.now_live import Parts
 from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_ENDED, RENEWED_US, Session, Sessions
+from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, form_token, seen, sent, token_of
 from tests.support.delta_tables import append, at, make_filled, task
@@ -703,6 +705,34 @@ def test_now_sends_its_part_when_it_has_become_another(site):
     first, second = (json.loads(one.partition("data: ")[2].partition("\n")[0]) for one in text.split("event: part")[1:])
     assert (">mail<" in first, "added" in first, "added" in second) == (True, False, True)
     assert "form_token" not in second, "what all are sent is of no session"
+
+
+def test_now_shows_queues_by_pages_and_its_buttons_lead_back_to_the_same_page(site, client):
+    names = [f"team/{number:04}" for number in range(1_700)]
+    site.connection.plan.ask("put_queue", queues=[{"name": name, "concurrency": 3} for name in names])
+    first = client.get("/ui/now")
+    assert len(first.content) < 100_000
+    assert re.search(r"Queues 1 to 50 of 1.70\d, by name\.", seen(first))
+    second = client.get("/ui/now?after=team/0048")
+    assert (">team/0048<" in second.text, ">team/0049<" in second.text, ">team/0098<" in second.text) == (
+        False,
+        True,
+        True,
+    )
+    assert "/ui/now/live?after=team%2F0048" in second.text, "what changes is of the same page"
+    assert "after=team%2F0098" in second.text
+    paused = sent(client, "/ui/now:pause", second, queue="team/0050", after="team/0048")
+    assert paused.headers["location"] == "/ui/now?after=team%2F0048"
+    assert "No queue comes after" in seen(client.get("/ui/now?after=zz"))
+
+
+def test_a_warning_is_no_part_of_what_was_done(site, client):
+    told = gathered([("http://127.0.0.1:1", {"handlers": [row(name="sum_file")]})])
+    site.app.state.api.handlers._look = lambda: told
+    answer = sent(client, "/ui/tasks:new", client.get("/ui/tasks:new"), handler="sum_flie")
+    text = client.get(answer.headers["location"]).text
+    assert '<p class="said" role="status">The task was enqueued.</p>' in text
+    assert re.search('<p class="said warning" role="alert">[^<]*sum_flie', text)
 
 
 def test_what_is_told_alike_is_made_once_and_not_too_often(monkeypatch):

@@ -65,3 +65,10 @@ def test_a_screen_keeps_the_policy_fits_is_light_and_hinders_nobody(look, looked
         assert not look.is_too_wide(), (width, scheme)
         assert look.hindrances() == [], (width, scheme)
     assert look.faults == []
+
+
+def test_the_errors_of_a_list_are_in_the_picture_however_long_other_names_are(look):
+    page = look.open("/ui/tasks")
+    header = page.get_by_role("columnheader", name="Error").bounding_box()
+    assert header is not None
+    assert header["x"] + header["width"] < 640

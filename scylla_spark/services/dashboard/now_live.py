@@ -91,14 +91,18 @@ class NowStream(Response):
         own: the API, in the name of one browser.
         parts: of all browsers.
         make: the markup, of the overview and of the queues.
+        after: of which page of queues it is; others see other pages.
     """
 
-    def __init__(self, own: OwnApi, parts: Parts, make: Callable[[dict[str, Any], list[dict[str, Any]]], str]) -> None:
+    def __init__(
+        self, own: OwnApi, parts: Parts, make: Callable[[dict[str, Any], list[dict[str, Any]]], str], after: str = ""
+    ) -> None:
         super().__init__()
         self._own = own
         self._parts = parts
         self._rights = b""
         self._make = make
+        self._after = after
         self._newest = b""
         self._shown = ""
         self._is_over = False
@@ -123,7 +127,7 @@ class NowStream(Response):
             me = await self._own.get("/v1/me")
         except ApiProblem:
             return b""
-        return json.dumps([me["scopes"], me["namespaces"]]).encode()
+        return json.dumps([me["scopes"], me["namespaces"], self._after]).encode()
 
     async def _turned(self, event: bytes) -> dict[str, Any]:
         """What the browser is told where the API says that; what is neither overview nor news goes on as it is."""
@@ -145,7 +149,7 @@ class NowStream(Response):
 
     async def _text(self) -> str | None:
         queues = await self._own.read("/v1/queues")
-        told = (self._newest.partition(b",")[2], queues)  # without the moment at which the overview was made
+        told = (self._newest.partition(b",")[2], queues + self._after.encode())  # without the moment of the overview
         return self._parts.made(
             self._rights, told, lambda: self._make(json.loads(self._newest), json.loads(queues)["queues"])
         )

@@ -34,6 +34,7 @@ NAVIGATION: Final = (
 )  # fmt: skip
 """The six screens: their path below `/ui/`, and their name."""
 _SAID: Final = "said"
+_WARNED: Final = "warned"
 _MOST_SAID: Final = 500
 _SENT_BEFORE: Final = "This form had been sent before, so it was done once. Load its page again to do it again."
 
@@ -163,26 +164,32 @@ class Page:
             status: of the answer.
             **values: what it shows.
         """
-        said = unquote(self.request.cookies.get(self.site.sessions.cookie(_SAID), ""))[:_MOST_SAID]
+        said, warned = (self._told(name) for name in (_SAID, _WARNED))
         text = self.site.templates.get_template(template).render(
-            page=self, now=self.now, said=said, form_token=self.site.sessions.form_token(self.session), form_id=secrets.token_hex(8),
+            page=self, now=self.now, said=said, warned=warned, form_token=self.site.sessions.form_token(self.session), form_id=secrets.token_hex(8),
             moment=lambda text: value_texts.moment_markup(text, self.now), **values,
         )  # fmt: skip
         answer = HTMLResponse(text, status)
-        if said:
-            self.take_cookie(answer, _SAID)
+        for name in [name for name, text in ((_SAID, said), (_WARNED, warned)) if text]:
+            self.take_cookie(answer, name)
         return answer
 
-    def goes(self, path: str, said: str = "") -> Response:
+    def _told(self, name: str) -> str:
+        """What the page before has left for this one."""
+        return unquote(self.request.cookies.get(self.site.sessions.cookie(name), ""))[:_MOST_SAID]
+
+    def goes(self, path: str, said: str = "", warned: str | None = None) -> Response:
         """Sends the browser to another page, which says what was done.
 
         Args:
             path: of ours, without the prefix; `within` makes one with a query.
             said: a sentence.
+            warned: a sentence about what may be wrong with it.
         """
         answer = RedirectResponse(f"{self.site.prefix}{path}", 303)
-        if said:
-            self.set_cookie(answer, _SAID, quote(said[:_MOST_SAID]), seconds=60)
+        for name, text in ((_SAID, said), (_WARNED, warned)):
+            if text:
+                self.set_cookie(answer, name, quote(text[:_MOST_SAID]), seconds=60)
         return answer
 
     def goes_again(self, before: Response) -> Response:

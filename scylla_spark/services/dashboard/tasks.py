@@ -217,8 +217,7 @@ async def enqueue(page: Page) -> Response:
         if problem.status not in (400, 422):
             raise
         return await _form(page, dict(page.form), problem.sentence, wrong)
-    said = f"The task was enqueued. {accepted['warning'] or ''}"
-    return page.goes(f"/ui/tasks/{accepted['id']}", said.strip())
+    return page.goes(f"/ui/tasks/{accepted['id']}", "The task was enqueued.", accepted["warning"])
 
 
 async def _form(page: Page, given: dict[str, str], why: str = "", wrong: Mapping[str, str] | None = None) -> Response:

@@ -141,8 +141,18 @@ class HandlerWarnings:
         except SchedulerError:
             return []
 
+    def waiting(self) -> frozenset[tuple[str, str]]:
+        """Queue and handler of tasks that wait for a handler which their dispatcher does not have.
+
+        Raises:
+            UnreachableError: Kafka does not answer, so that nobody can say who the dispatchers are.
+        """
+        reader, partitions = self._connection.log_reader, range(self._connection.rules.partitions)
+        addresses = sorted({address for number in partitions if (address := reader.owner(number))})
+        return gathered((address, ask(address, "handlers")) for address in addresses).waiting
+
     def log(self, handlers: Iterable[str | None]) -> None:
-        """Logs the same, of each name once, from a thread of its own: who enqueues waits for no dispatcher."""
+        """Logs warnings, of each name once, from a thread of its own: who enqueues waits for no dispatcher."""
         new = {name for name in handlers if name} - self._asked
         if new and len(self._asked) < _MOST:
             self._asked |= new

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import pytest
 
+from scylla_spark.client.handlers import gathered
 from scylla_spark.client.tasks import explain
 from scylla_spark.clock import now_us
-from scylla_spark.client.handlers import gathered
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.io.kafka.topics import announce

@@ -20,6 +20,7 @@ from scylla_spark.cli.commands.task_import import tasks as read_tasks
 from scylla_spark.cli.context import instant, task_key
 from scylla_spark.cli.output import Output
 from scylla_spark.client.connection import Connection
+from scylla_spark.client.handlers import HandlerWarnings
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.resend_rejected import repaired
@@ -27,7 +28,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
 from scylla_spark.core.task import Retry
-from scylla_spark.errors import ArgumentError, ExitCode
+from scylla_spark.errors import ArgumentError, ExitCode, UnreachableError
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
 from tests.support.delta_tables import append, at, fact, make, rejected, task
 
@@ -96,6 +97,29 @@ def test_tasks_are_chosen_by_state_queue_and_lane(run):
     assert keys("--ordering-id", "lane-1") == ["u1", "u3"]
     assert keys("--state", "failed") == ["u3"]
     assert keys("--state", "open") == ["u0", "u1", "u2"]
+
+
+@pytest.mark.parametrize("chosen", [(), ("--filter", "state:open"), ("--filter", "state:open", "--urgent")])
+def test_a_list_says_which_due_tasks_wait_for_a_handler(run, tmp_path, monkeypatch, chosen):
+    make(f"{tmp_path}/tables")
+    due = [TaskKey(at(10) - 100 * 365 * 86_400_000_000, "lane", name) for name in ("a", "b")]
+    append(f"{tmp_path}/tables", TASKS, [task(due[0], queue="mail"), task(due[1])])
+    monkeypatch.setattr(HandlerWarnings, "waiting", lambda self: frozenset({("mail", "h"), ("mail", "other")}))
+    _, out, _ = run(
+        "--data", str(tmp_path), "task", "list", *chosen, "-o", "csv", "--columns", "uniqueness_key,state,reason"
+    )
+    assert sorted(out.split()[1:]) == ["a,ready,no_handler", "b,ready,"]
+
+
+def test_a_list_says_that_nobody_knows_who_has_which_handler(run, tmp_path, monkeypatch):
+    def away(self):
+        raise UnreachableError("Kafka did not answer.")
+
+    make(f"{tmp_path}/tables")
+    append(f"{tmp_path}/tables", TASKS, [task(TaskKey(at(10) - 100 * 365 * 86_400_000_000, "lane", "a"))])
+    monkeypatch.setattr(HandlerWarnings, "waiting", away)
+    code, out, err = run("--data", str(tmp_path), "task", "list")
+    assert (code, "ready" in out, "no_handler" in out, "Kafka does not answer" in err) == (0, True, False, True)
 
 
 def test_a_window_lists_what_is_still_to_run(run):

@@ -12,7 +12,7 @@ from scylla_spark.cli.context import Context, context, file_or_text, instant, ta
 from scylla_spark.cli.output import printable
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, ConflictError, ExitCode
+from scylla_spark.errors import ArgumentError, ConflictError, ExitCode, UnreachableError
 
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
@@ -45,7 +45,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 _TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
 _ATTEMPT_TIMES = ("planned_at", "started_at", "finished_at", "next_at", "heard_at", "lease_until", "deadline")
 _TOLD_OF_SOME = ("isolation", "worker", "progress", "progress_note", "heard_at", "lease_until", "deadline", "metrics")
-_COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "handler", "attempts")
+_COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "reason", "handler", "attempts")
 _BULK = 10_000
 
 
@@ -147,6 +147,7 @@ def list_(
     from scylla_spark.clock import now_us
     from scylla_spark.core.key import TaskKey
     from scylla_spark.core.task_filter import read_filter
+    from scylla_spark.core.task_state import NO_HANDLER, READY
     from scylla_spark.io.delta.task_queries import Filter, check_limit
 
     cli = context(ctx)
@@ -180,11 +181,25 @@ def list_(
         rows = cli.listings().scheduled(wanted, most, now=now)
     else:
         rows = cli.listings().tasks(wanted, most, now=now)
-    cli.output.rows(
-        [printable(row, _TIMES) | {"key": _key_of(row)} for row in rows], _COLUMNS, empty="No such tasks in the tables."
-    )
+    waiting = _waiting(cli) if any(row["state"] == READY for row in rows) else frozenset()
+    shown = [printable(row, _TIMES) | {"key": _key_of(row), "reason": None} for row in rows]
+    for row in shown:
+        if row["state"] == READY and (row["queue"], row["handler"]) in waiting:
+            row["reason"] = NO_HANDLER
+    columns = _COLUMNS if any(row["reason"] for row in shown) else [name for name in _COLUMNS if name != "reason"]
+    cli.output.rows(shown, columns, empty="No such tasks in the tables.")
     if rows and len(rows) == (limit or 100) and not urgent:
         cli.output.say(f"There may be more: --after {shlex.quote(_key_of(rows[-1]))}")
+
+
+def _waiting(cli: Context) -> frozenset[tuple[str, str]]:
+    """Queue and handler of tasks that wait for a handler."""
+    with cli.scheduler() as scheduler:
+        try:
+            return scheduler.handler_warnings.waiting()
+        except UnreachableError:
+            cli.output.say("Kafka does not answer: whether a task waits for its handler is not known.")
+            return frozenset()
 
 
 @app.command()

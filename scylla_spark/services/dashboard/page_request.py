@@ -166,8 +166,8 @@ class Page:
         """
         said, warned = (self._told(name) for name in (_SAID, _WARNED))
         text = self.site.templates.get_template(template).render(
-            page=self, now=self.now, said=said, warned=warned, form_token=self.site.sessions.form_token(self.session), form_id=secrets.token_hex(8),
-            moment=lambda text: value_texts.moment_markup(text, self.now), **values,
+            page=self, now=self.now, said=said, warned=warned, form_token=self.site.sessions.form_token(self.session),
+            form_id=secrets.token_hex(8), moment=lambda text: value_texts.moment_markup(text, self.now), **values,
         )  # fmt: skip
         answer = HTMLResponse(text, status)
         for name in [name for name, text in ((_SAID, said), (_WARNED, warned)) if text]:

@@ -19,6 +19,7 @@ from tests.simulation.executor import ModelExecutor
 from tests.simulation.kafka_clients import ModelMember, ModelProducer, ModelReader
 from tests.simulation.records import SECOND
 from tests.simulation.step_runner import ModelRunner
+from tests.support.waiting import done_at_once
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -91,7 +92,8 @@ class Process:
         self._gained = self.dispatcher.gained
         self.dispatcher.gained = self.gained  # type: ignore[method-assign]
         self.tasks = TasksTail(
-            world.settings, world.rules, self.mailbox, self.engine, self.dispatcher, world.tables.marks, lambda: world.now
+            world.settings, world.rules, self.mailbox, self.engine, self.dispatcher, world.tables.marks, lambda: world.now,
+            done_at_once,
         )  # fmt: skip
         self.outcomes = OutcomesTail(world.settings, self.dispatcher.outcome_records, self.noted_end, lambda: world.now)
         self.tasks.use(self.group)

@@ -1,6 +1,7 @@
 """A place of tables that does not answer for a while: whoever reads tries again, and nothing ends."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.services.dispatch import tasks_tail
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
+from tests.support.waiting import done_at_once, holds
 
 SECOND = 1_000_000
 
@@ -85,7 +87,9 @@ def test_a_take_waits_for_tables_that_cannot_be_read(tmp_path, monkeypatch):
     mailbox = SimpleNamespace(ask=lambda question, timeout_s=None: set(), post=lambda message: None)
     taker = SimpleNamespace(choked=lambda: False, gained=take)
     settings = Settings(_env_file=None, data_dir=tmp_path)
-    tail = TasksTail(settings, Rules(8), mailbox, SimpleNamespace(partitions={}), taker, marks, clock=lambda: clock[0])
+    tail = TasksTail(
+        settings, Rules(8), mailbox, SimpleNamespace(partitions={}), taker, marks, lambda: clock[0], done_at_once
+    )
     consumer = Consumer()
     tail.use(consumer)
     monkeypatch.setattr(tasks_tail, "_in_thread", at_once)  # the client's own loop takes it to a thread
@@ -100,6 +104,37 @@ def test_a_take_waits_for_tables_that_cannot_be_read(tmp_path, monkeypatch):
     assert [list(chosen) for chosen in gained] == [[0]]
     assert set(consumer.sought[:-1]) == {(0, "end")}, "without a position a poll would end the tail"
     assert consumer.sought[-1] == (0, 7)
+
+
+def test_records_are_read_and_membership_is_confirmed_while_a_slow_store_is_asked_for_marks(tmp_path):
+    answers, confirmed, clock, gained = threading.Event(), [], [10 * SECOND], []
+
+    def marks():
+        assert answers.wait(30)
+        return {0: Mark(tasks_offset=7)}
+
+    class Polled(Consumer):
+        def commit(self, offsets, timeout_ms):
+            confirmed.append(clock[0])
+
+    def take(chosen):
+        gained.append(chosen)
+        return {number: Tenure(number, 2) for number in chosen}
+
+    mailbox = SimpleNamespace(ask=lambda question, timeout_s=None: set(), post=lambda message: None)
+    taker = SimpleNamespace(choked=lambda: False, gained=take)
+    settings = Settings(_env_file=None, data_dir=tmp_path)
+    tail = TasksTail(settings, Rules(8), mailbox, SimpleNamespace(partitions={}), taker, marks, lambda: clock[0])
+    tail.use(Polled())
+    tail.take([0], {})
+    tail.retake(Tenure(0, 2))
+    for _ in range(5):
+        clock[0] += 2 * SECOND
+        tail.turn()
+    assert (len(gained), confirmed[-1]) == (1, clock[0]), "it has not waited"
+    answers.set()
+    assert holds(lambda: tail.turn() or len(gained) == 2)
+    assert gained[1][0].tasks_offset == 7
 
 
 def test_partitions_that_were_added_to_the_topic_are_not_taken(tmp_path, monkeypatch):

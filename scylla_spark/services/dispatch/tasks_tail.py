@@ -70,6 +70,7 @@ class TasksTail:
         taker: told of assignments.
         marks: reads the tables' progress.
         clock: boot clock.
+        beside: does work that may take long, beside the tail.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class TasksTail:
         taker: Taker,
         marks: Callable[[], Mapping[int, Mark]],
         clock: Callable[[], int] = boot_us,
+        beside: Callable[[Callable[[], Any]], Future[Any]] | None = None,
     ) -> None:
         self.confirmed_us = -(1 << 62)  # boot clock
         self.failure: BaseException | None = None
@@ -91,6 +93,7 @@ class TasksTail:
         self._taker = taker
         self._marks = marks
         self._clock = clock
+        self._beside = beside or _thread_of
         self._topic = settings.topics.tasks
         self._session_us = duration_us(settings.dispatch.session_timeout)
         self._max_poll_us = max_poll_us(settings)
@@ -103,6 +106,7 @@ class TasksTail:
         self._ends = PartitionEnds(clock)
         self._dropped: SimpleQueue[Tenure] = SimpleQueue()
         self._retakes: dict[int, int] = {}  # partition → boot clock
+        self._reading: tuple[list[int], Future[Mapping[int, Mark]]] | None = None  # marks for some of these
         self._stopping = threading.Event()
         self._consumer: KafkaConsumer = None
         self._thread = threading.Thread(target=self._run, name="tasks-tail", daemon=True)
@@ -215,13 +219,21 @@ class TasksTail:
         now = self._clock()
         dropped = [tenure for tenure in _drained(self._dropped) if self._tenures.get(tenure.partition) == tenure]
         self._retakes |= {tenure.partition: now + RETAKE_US for tenure in dropped}
-        due = [number for number, at in self._retakes.items() if at <= now]
-        for number in due:
-            del self._retakes[number]
         assigned = {place.partition for place in self._consumer.assignment()}
-        if assigned.intersection(due):
+        for number in [number for number, at in self._retakes.items() if at <= now and number not in assigned]:
+            del self._retakes[number]
+        due = [number for number, at in self._retakes.items() if at <= now]
+        if due and self._reading is None:
+            self._reading = due, self._beside(self._marks)  # the store may be slow: records are read meanwhile
+        if self._reading is None or not self._reading[1].done():
+            return
+        (numbers, read), self._reading = self._reading, None
+        ready = [number for number in numbers if number in due]
+        for number in ready:
+            del self._retakes[number]
+        if ready:
             held = self._mailbox.ask(lambda _now: set(self._engine.partitions), timeout_s=None)
-            self._take_if_readable([number for number in due if number in assigned - held])
+            self._take_if_readable([number for number in ready if number not in held], read.result)
 
     def _confirm(self, asked: list[Confirm]) -> None:
         """A synchronous offset commit: it fails for a generation that is gone."""
@@ -264,12 +276,12 @@ class TasksTail:
             )  # fmt: skip
             self._consumer.seek_to_end(*(TopicPartition(self._topic, number) for number in added))
         if known:
-            self._take_if_readable(known)
+            self._take_if_readable(known, self._marks)
 
-    def _take_if_readable(self, numbers: list[int]) -> None:
+    def _take_if_readable(self, numbers: list[int], read: Callable[[], Mapping[int, Mark]]) -> None:
         """Begins takes where the tables say how far they are; else a second later."""
         try:
-            marks = self._marks()
+            marks = read()
         except Exception as error:
             log.warning("a take waits for the tables", partitions=numbers, error=repr(error)[:300])
             self._consumer.seek_to_end(
@@ -319,8 +331,8 @@ def max_poll_us(settings: Settings) -> int:
     return int(max(120, 4 * slowest_s) * 1e6)
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Does blocking work beside kafka-python's event loop, which has heartbeats to send meanwhile."""
+def _thread_of(work: Callable[[], T]) -> Future[T]:
+    """Does blocking work in a thread of its own, which does not keep the process alive."""
     done: Future[T] = Future()
 
     def run() -> None:
@@ -329,7 +341,13 @@ async def _in_thread(work: Callable[[], T]) -> T:
         except BaseException as error:
             done.set_exception(error)
 
-    threading.Thread(target=run, name="rebalance", daemon=True).start()
+    threading.Thread(target=run, name="beside-tail", daemon=True).start()
+    return done
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Does blocking work beside kafka-python's event loop, which has heartbeats to send meanwhile."""
+    done = _thread_of(work)
     while not done.done():
         await KernelEvent("_sleep", 0.01)  # what its loop calls sleep; it has no way to await another thread
     return done.result()

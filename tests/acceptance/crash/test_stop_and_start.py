@@ -85,13 +85,27 @@ def test_a_command_compacts_the_tables_of_a_stopped_deployment_without_loss(site
 
 
 def test_a_signal_to_all_processes_of_a_terminal_or_a_service_drains_too(crash_site):
-    """Ctrl-C in a shell goes to the whole process group: it must not end what the driver drains with."""
+    """Ctrl-C in a shell goes to the whole process group: it must not end what the driver drains with, such as a MERGE under way."""
     running = crash_site.running()
     task = crash_site.client().enqueue("errand", {}, ordering_id="stop-group")
     crash_site.completed([task.key])
+    later = now() + 1_800 * SECOND
+    foreign = Foreign.of(crash_site.data)
+    for number in range(1_000):
+        foreign.put(TaskKey(later + number, f"stop-{number % 50}", f"{number:04}"))
+    foreign.flush()
+    foreign.close()
+    eventually(lambda: _is_merging(crash_site.data / "checkpoints" / "ingest-tasks"), PATIENCE, every=0.005)
     assert crash_site.interrupt(running) == 0, running.told()[-3000:]
+    assert "\tat " not in running.told(), "no stack of Java, whatever the stop has cut off"
     starting = crash_site.begin()
     eventually(lambda: "starting Spark" in starting.told(), PATIENCE)
     assert crash_site.terminate(starting) == 0, starting.told()[-3000:]
     assert eventually(lambda: not crash_site.left(), 10, "nothing is left", crash_site.left) is True
     assert "Traceback" not in running.told() + starting.told()
+
+
+def _is_merging(checkpoint):
+    """Whether a batch of a streaming query is under way: its offsets are written before it, its commit behind it."""
+    begun, done = ({int(one.name) for one in (checkpoint / kind).glob("[0-9]*")} for kind in ("offsets", "commits"))
+    return max(begun) > max(done, default=-1)

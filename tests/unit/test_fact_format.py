@@ -1,6 +1,8 @@
 """Records of `outcomes`: what is written reads back, whatever is read gets an answer, and formats grow."""
 
 import json
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from scylla_spark import failpoint
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records import fact
 from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,
     MAX_READ_BYTES,
@@ -153,8 +156,10 @@ BAD = {
     "too large": (b" " * MAX_READ_BYTES + changed(), "too_large"),
     "junk": (b"junk", "not_json"),
     "bad UTF-8": (changed(nonce="XX").replace(b"XX", b"\xc3\x28"), "not_json"),
-    "deep": (b"[" * 100_000, "not_json"),
-    "NaN": (changed(epoch="@").replace(b'"@"', b"NaN"), "wrong_value"),
+    "deep": (b"[" * 10_000, "not_json"),
+    "too many values": (changed(junk="@").replace(b'"@"', b"[" + b"[1]," * 262_000 + b"1]"), "too_large"),
+    "too many columns of too many values": (b'{"v":2,"kind":"facts","facts":{"time_us":[' + b"{}," * 340_000 + b"0]}}", "too_large"),
+    "NaN": (changed(epoch="@").replace(b'"@"', b"NaN"), "not_json"),
     "an endless number": (changed(epoch="@").replace(b'"@"', b"9" * 5000), "not_json"),
     "a list": (b"[]", "wrong_value"),
     "no version": (changed(v=...), "missing_field"),
@@ -277,3 +282,33 @@ def test_a_number_that_nobody_could_store_does_not_make_a_record_unreadable(numb
     assert [each.key for each in record.facts] == [KEY, KEY]
     assert all(0 <= each.finished_us < LATEST_US for each in record.facts)
     assert record.facts[1].terminal
+
+
+def test_texts_of_facts_may_hold_any_number_of_commas_and_brackets():
+    facts = [Fact(KEY._replace(time_us=n), 1, "succeeded", result="[" + "1,[{" * 16_000 + '\\"') for n in range(7)]
+    (value,) = encode_facts(FENCE, facts)
+    assert value.count(b",") > fact.MOST_MARKS
+    record = decode(value)
+    assert isinstance(record, OutcomeRecord)
+    assert [one.result for one in record.facts] == [one.result for one in facts]
+
+
+def test_what_is_outside_of_texts_is_counted_whatever_the_pieces_are(monkeypatch):
+    chance = random.Random(7)
+    for _ in range(300):
+        value = json.dumps(
+            [chance.choice(("\\", '"', '\\"', ",[{", "a")) * chance.randrange(5) for _ in range(9)]
+        ).encode()
+        outside = 9  # an opening bracket and eight commas
+        monkeypatch.setattr(fact, "_LOOKED_AT_ONCE", chance.randrange(1, 12))
+        monkeypatch.setattr(fact, "MOST_MARKS", outside)
+        assert not fact._has_too_many_marks(value), value
+        monkeypatch.setattr(fact, "MOST_MARKS", outside - 1)
+        assert fact._has_too_many_marks(value), value
+
+
+def test_no_record_of_two_megabytes_holds_the_interpreter_for_long():
+    for name, (value, _) in BAD.items():
+        begun = time.thread_time()
+        decode(value)
+        assert time.thread_time() - begun < 0.05, name

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from scylla_spark import failpoint
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote, fitted_progress_note
@@ -46,6 +46,11 @@ TOO_LATE: Final = "too_late"  # the answer to a cancel that came after the end o
 MAX_GROUP_BYTES: Final = 512 * 1024  # a record of several facts is no larger than this …
 MAX_RECORD_BYTES: Final = 1024 * 1024  # … and none, whatever its one fact holds, larger than this
 MAX_READ_BYTES: Final = 4 * 1024 * 1024  # version 1 bounded its records less well
+MOST_MARKS: Final = 64 * 1024
+"""Commas and opening brackets that a record may have outside of its texts. A group of facts has half as many; parsing holds the
+interpreter's lock, and takes as long as there are values."""
+_MARKS: Final = (b",", b"[", b"{")
+_LOOKED_AT_ONCE: Final = 64 * 1024
 MAX_EPOCH_STEP: Final = 2**32  # owners go up by one; a fence that leaps would leave no epoch for the next
 _FACT_CHARS: Final = 250  # of a fact without result and failure
 _MAX_KIND_BYTES: Final = 2 * 1024
@@ -381,12 +386,18 @@ def _decoded(value: bytes | None) -> OutcomeRecord | Unreadable:
         return Unreadable("empty", "The record has no value.")
     if len(value) > MAX_READ_BYTES:
         return Unreadable("too_large", f"The record has {len(value)} bytes; {MAX_READ_BYTES} are read.")
+    if _has_too_many_marks(value):
+        return Unreadable("too_large", f"The record has more than {MOST_MARKS} values.")
+    try:  # validators are given objects: of JSON, they copy all of it into their errors
+        said = from_json(value, allow_inf_nan=False)
+    except ValueError as error:
+        return Unreadable(*rejection_reason.said("not_json", f"Invalid JSON: {error}."))
     if value.startswith(_FACTS_BEGIN):  # nearly all
-        return _facts(value)
-    envelope = fact_fields.read_envelope(value)
+        return _facts(said)
+    envelope = fact_fields.read_envelope(said)
     fence, version, kind = Fence(envelope["epoch"], envelope["nonce"]), envelope["v"], envelope.get("kind")
     if version == 1:
-        return _version_1(fence, fact_fields.read_version_1(value))
+        return _version_1(fence, fact_fields.read_version_1(said))
     if kind is None:
         return Unreadable("missing_field", "kind: Field required.")
     if kind == FENCE:
@@ -394,7 +405,7 @@ def _decoded(value: bytes | None) -> OutcomeRecord | Unreadable:
     if kind == RESIGN:
         return OutcomeRecord(fence, RESIGN)
     if kind == FACTS and version <= VERSION:
-        return _facts(value)
+        return _facts(said)
     return OutcomeRecord(fence, NEWER, version=version)
 
 
@@ -409,8 +420,26 @@ def _address(envelope: Any, version: int) -> str:
         raise
 
 
-def _facts(value: bytes) -> OutcomeRecord:
-    record = fact_fields.read_facts(value)
+def _has_too_many_marks(value: bytes) -> bool:
+    """Whether a record has more values than any of ours; commas and brackets in texts are counted apart, a piece at a time."""
+    if sum(map(value.count, _MARKS)) <= MOST_MARKS:
+        return False
+    begin = outside = 0
+    in_text = False
+    while begin < len(value) and outside <= MOST_MARKS:
+        piece = value[begin : begin + _LOOKED_AT_ONCE]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # what it escapes belongs to it
+            piece = value[begin : begin + _LOOKED_AT_ONCE + 1]
+        begin += len(piece)
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        plain = b"".join(parts[in_text::2])
+        outside += sum(map(plain.count, _MARKS))
+        in_text ^= len(parts) % 2 == 0
+    return outside > MOST_MARKS
+
+
+def _facts(said: Any) -> OutcomeRecord:
+    record = fact_fields.read_facts(said)
     columns = record["facts"]
     count = len(columns["time_us"])
     if any(len(column) != count for column in columns.values()):

@@ -104,10 +104,10 @@ class _Fence1(TypedDict):
     address: _Address
 
 
-_Fact1 = tuple[
+_Fact1 = Annotated[tuple[
     _Instant, _Identifier, _Identifier, _Count, _Outcome, _Instant, _Instant, _Instant, _Count, _Instant | None, str | None,
-    tuple[str, str, str] | None, _Identifier | None,
-]  # fmt: skip
+    Annotated[tuple[str, str, str], Field(strict=False)] | None, _Identifier | None,
+], Field(strict=False)]  # fmt: skip
 
 
 @with_config(_STRICT)
@@ -119,7 +119,7 @@ class _Record1(TypedDict, total=False):
     resign: Literal[True]
 
 
-read_envelope = TypeAdapter(_Envelope).validator.validate_json
-read_facts = TypeAdapter(_Facts).validator.validate_json
-read_version_1 = TypeAdapter(_Record1).validator.validate_json
+read_envelope = TypeAdapter(_Envelope).validator.validate_python
+read_facts = TypeAdapter(_Facts).validator.validate_python
+read_version_1 = TypeAdapter(_Record1).validator.validate_python
 read_address = TypeAdapter(_Address).validator.validate_python

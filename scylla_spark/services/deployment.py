@@ -51,6 +51,7 @@ _DEATH_US = 3_000_000  # so long after its last answer a process that is killed 
 _AGAIN_US = 60_000_000  # a service that ended again within this time …
 _AGAIN_PAUSE_S = 5.0  # … is started after this pause
 _SILENCE_S = 5.0
+_GIVEN_UP_S = 1.0  # for a part whose start does not return
 _CLOSE_S = 20.0  # that Spark may take to stop; then its JVM is killed
 
 
@@ -375,6 +376,12 @@ class Deployment:
         self.broker = None
         if failures:
             raise failures[0]
+
+    def give_up(self) -> None:
+        """Ends what has begun while a step of `start` does not return; the part of that step is given little time."""
+        if self._ends:
+            self._ends[-1] = self._ends[-1]._replace(limit_s=_GIVEN_UP_S)
+        self.stop()
 
     def _stop_after(self, error: BaseException) -> None:
         """Ends everything after an error, which is what is to be reported."""

@@ -21,12 +21,13 @@ from scylla_spark.io.kafka.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.ready_line import ready_facts, ready_line
-from scylla_spark.services.stop_signals import SIGNALS, StopSignals
+from scylla_spark.services.stop_signals import SIGNALS, StopSignals, end_at_once
 from scylla_spark.visible import visible_lines
 
 log = structlog.get_logger("services")
 
 _YOUNG_OBJECTS = 50_000
+_STEP_S = 2.0  # that a step of the start may go on after a request to stop
 
 
 def run(make: Callable[[Settings], Deployment], description: str | None, arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +102,14 @@ def favour_latency() -> None:
 
 def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: threading.Event) -> None:
     favour_latency()
-    with deployment.start(stop):
+    begun, ends_it = threading.Event(), threading.Lock()
+    threading.Thread(target=_give_up, args=(deployment, stop, begun, ends_it), name="give-up", daemon=True).start()
+    try:
+        deployment.start(stop)
+    finally:
+        begun.set()
+        ends_it.acquire()  # held by the thread that ends this process, if the start took too long
+    with deployment:
         while not deployment.await_ready(stop=stop):
             if stop.is_set():
                 return
@@ -110,6 +118,18 @@ def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: th
             )  # a spare dispatcher waits for partitions
         ready(deployment)
         deployment.serve(stop)
+
+
+def _give_up(deployment: Deployment, stop: threading.Event, begun: threading.Event, ends_it: threading.Lock) -> None:
+    """Ends this process after a request to stop where a step of its start does not return, as while a store is silent."""
+    stop.wait()
+    if begun.wait(_STEP_S) or not ends_it.acquire(blocking=False):
+        return
+    log.warning("the start is given up: one of its steps does not return", waited_s=_STEP_S)
+    try:
+        deployment.give_up()
+    finally:
+        end_at_once(ExitCode.OK)
 
 
 def _options(description: str | None) -> argparse.ArgumentParser:

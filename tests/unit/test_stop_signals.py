@@ -20,6 +20,25 @@ print("runs", flush=True)
 while True:
     ctypes.CDLL(None).sleep(60)  # Python's own handlers do not run meanwhile
 """
+STARTS = """
+import ctypes, sys, threading
+from pathlib import Path
+from scylla_spark.config.settings import Settings
+from scylla_spark.services.bounded_stop import Stop
+from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.process_main import serve
+
+class Stuck(Deployment):
+    def _steps(self, stop):
+        self._ends.append(Stop("broker", lambda: print("the broker is stopped", flush=True)))
+        yield
+        self._ends.append(Stop("ingest", threading.Event().wait))
+        print("asks the store", flush=True)
+        while True:
+            ctypes.CDLL(None).sleep(60)  # as in a native call that waits for a store
+
+serve(Stuck(Settings(_env_file=None, data_dir=Path(sys.argv[1])), roles=()), print)
+"""
 LEAVES = """
 import threading
 from scylla_spark.services import stop_signals
@@ -51,3 +70,16 @@ def test_the_first_signal_asks_to_stop_and_a_second_one_ends_the_process():
 @pytest.mark.slow
 def test_a_thread_that_does_not_end_keeps_no_process_that_has_stopped_its_services():
     assert subprocess.run([sys.executable, "-c", LEAVES], timeout=60, check=False).returncode == ExitCode.OUTAGE
+
+
+@pytest.mark.slow
+def test_a_signal_ends_a_start_that_waits_for_a_silent_store_and_stops_what_has_begun(tmp_path):
+    command = [sys.executable, "-c", STARTS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "asks the store\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == ExitCode.OK, process.stderr.read()
+            assert process.stdout.read().endswith("the broker is stopped\n")
+        finally:
+            process.kill()

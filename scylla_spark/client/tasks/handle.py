@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import chain
@@ -40,6 +41,7 @@ from scylla_spark.io.kafka.command_sender import line_of
 from scylla_spark.io.kafka.records_reader import LogReader
 
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
+_AGAIN_US: Final = 500_000  # between two questions to a broker that does not answer
 _CATCH_UP_US: Final = 10_000_000
 
 R_co = TypeVar("R_co", default=Any, covariant=True)
@@ -113,7 +115,7 @@ class TaskHandle(Generic[R_co]):
             ArgumentError: the handler returned, where it ran, what does not fit the type that it declares here.
             TaskFailed: it ended otherwise; the fields hold outcome, attempt, error_class, error_message and error_stack.
             WaitTimeoutError: it has not ended in time; it goes on.
-            UnreachableError: Kafka does not answer.
+            UnreachableError: Kafka does not answer at the begin, or when the time is over; meanwhile it is waited for.
         """
         with self._log.watching(self.key):
             ended = self._end(enqueue_arguments.deadline_of(timeout))
@@ -414,12 +416,20 @@ class TaskHandle(Generic[R_co]):
 
     def _end(self, deadline: int) -> Fact | None:
         look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731
+        has_answered = False
         while (ended := look()) is None:
-            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
-            ended = look() or self._readers.completion(self.key)
-            if ended is not None:
-                break
-            ended = self._log.until(self._partition, look, min(deadline, boot_us() + _ROUND_US))
+            try:
+                self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+                has_answered = True
+                ended = look() or self._readers.completion(self.key)
+                if ended is not None:
+                    break
+                ended = self._log.until(self._partition, look, min(deadline, boot_us() + _ROUND_US))
+            except UnreachableError:  # a broker that is started again is waited for
+                if has_answered:
+                    threading.Event().wait(max(0, min(_AGAIN_US, deadline - boot_us())) / 1e6)
+                if not has_answered or boot_us() >= deadline:
+                    raise
             if ended is not None or boot_us() >= deadline:
                 break
         return ended

@@ -191,6 +191,7 @@ class LogReader:
         if followed is None or (renew and (followed.has_holes or now - followed.read_us > STALE_US)):
             mark = self._marks().get(("outcomes", partition), Mark())
             if followed is None or not followed.goes_on_from(mark):
+                self._consumer()  # if it cannot be made, nothing is noted that it does not read
                 followed = self._followed[partition] = _ReadLog(mark)
                 self._assign()
         followed.read_us = now

@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 
 from scylla_spark import Queue, TaskFailed
+from scylla_spark.core.engine.shares_of_children import most_of
+from scylla_spark.defaults import MAX_CHILDREN
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.testing import measures
 from scylla_spark.testing.history import NEVER
@@ -74,6 +76,21 @@ def test_a_paused_queue_starts_nothing_and_goes_on_within_a_second(deployment, s
     queue.delete()
     with pytest.raises(NotFoundError):
         queue.delete()
+
+
+def test_long_tasks_of_one_queue_leave_children_of_the_pool_to_other_queues(deployment, scheduler):
+    tasks = [
+        scheduler.enqueue("until_cancelled", {}, queue="long", ordering_id=f"long-{number}")
+        for number in range(MAX_CHILDREN + 2)
+    ]
+    most = most_of(MAX_CHILDREN)
+    eventually(lambda: len(deployment.history("long-")) >= most, PATIENCE, f"{most} children run")
+    ended(deployment, enqueue(scheduler, "others"), 1)
+    assert len(deployment.history("long-")) == most, "the last fifth is left to other queues"
+    waiting = next(one for one in tasks if one.status().attempts == 0 and one.status().state == "ready")
+    assert "children" in waiting.explain()["why"]
+    for one in tasks:
+        assert one.cancel(running=True, grace="10s") == "cancelled"
 
 
 def test_each_change_is_a_row_and_can_be_asked_for(deployment, scheduler):

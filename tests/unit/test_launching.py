@@ -372,6 +372,17 @@ def test_a_backfill_leaves_out_what_has_run_and_not_what_was_taken_back() -> Non
     assert times_that_ran(fires, jobs, failed=False) == frozenset()
 
 
+def test_a_backfill_runs_what_a_schedule_had_handed_over_when_it_was_removed() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(51)
+    plan.ask("delete", names=["a"])
+    plan.unrun(0)
+    fires, jobs = rows_of(plan, FIRES), rows_of(plan, JOBS)
+    assert [row["verdict"] for row in fires] == ["obsolete", "launched"]
+    assert times_that_ran(fires, jobs, failed=True) == frozenset()
+
+
 def test_a_backfill_leaves_out_a_time_that_ran_in_the_place_of_one_before() -> None:
     plan = PlannerHarness()
     later = [{"kind": "delay", "delay": "90s"}]

@@ -8,7 +8,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules.history import history
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import Entry
-from scylla_spark.core.plan.verdicts import SKIPPED
+from scylla_spark.core.plan.verdicts import OBSOLETE, SKIPPED
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import Row
@@ -64,12 +64,16 @@ def times_that_ran(fires: Sequence[Row], jobs: Sequence[Row], *, failed: bool) -
 def launches_that_count(fires: Sequence[Row], jobs: Sequence[Row], *, failed: bool) -> list[Row]:
     """Launches whose runs have begun or may begin. See `times_that_ran`."""
     ended = {row["generation"]: row for row in reversed(jobs) if row["outcome"]}
-    skipped = {_round(row) for row in fires if row["verdict"] == SKIPPED}
+    closed = {_round(row) for row in fires if row["verdict"] == SKIPPED or _is_taken_back(row)}
     again = {number for number, row in ended.items() if row["outcome"] == CANCELLED and not row["started_at"]}
     if not failed:
         again |= {number for number, row in ended.items() if row["outcome"] != SUCCEEDED}
-    launched = [row for row in fires if row["verdict"] == LAUNCHED and _round(row) not in skipped]
+    launched = [row for row in fires if row["verdict"] == LAUNCHED and _round(row) not in closed]
     return [row for row in launched if row["generation"] not in again]
+
+
+def _is_taken_back(row: Row) -> bool:
+    return row["verdict"] == OBSOLETE and row["uniqueness_key"] is not None
 
 
 def _round(row: Row) -> tuple[int, int]:

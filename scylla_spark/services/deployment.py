@@ -21,12 +21,13 @@ from scylla_spark.errors import (
     ArgumentError,
     ClockError,
     ConflictError,
+    DiskFullError,
     ExitCode,
     NotFoundError,
     SchedulerError,
     UnreachableError,
 )
-from scylla_spark.io.host.foreign_errors import full_folder, is_cut_off, no_space, outage_in
+from scylla_spark.io.host.foreign_errors import free_bytes, full_folder, is_cut_off, no_space, outage_in
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import discard_jvm, end_jvm, jvm_ended, launch_jvm, open_session, silence
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
@@ -322,7 +323,10 @@ class Deployment:
             except SchedulerError as cause:
                 return cause
             if boot_us() >= until_us:
-                return outage_in(error) or error
+                known = outage_in(error)
+                if isinstance(known, DiskFullError) and known.fields.get("place") is None:
+                    return no_space(min(self._folders(), key=free_bytes))  # which disk, the error does not say
+                return known or error
             threading.Event().wait(_POLL_S)
 
     def _folders(self) -> Iterator[Path]:

@@ -17,6 +17,15 @@ INSTALL_HINT = (
 )
 
 
+def jvm_environment() -> dict[str, str]:
+    """The environment of a JVM that we start: ours, with a locale whose file names are UTF-8, as Python's are.
+
+    In the locale C a JVM refuses paths beyond ASCII, which Python writes as UTF-8; and the operating system's errors, such as
+    those of a full disk, are English texts in this locale only.
+    """
+    return os.environ | {"LC_ALL": "C.UTF-8"}
+
+
 def find_java() -> Path:
     """The `java` binary that Spark would use too: the one of `JAVA_HOME` if that is set, else the one on `PATH`.
 

@@ -67,8 +67,8 @@ class ApiService:
         Raises:
             ConfigError: it cannot listen there, or others would reach it.
         """
-        if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-            log.warning("no HTTP API: install scylla-spark[api]")
+        if missing := [name for name in ("fastapi", "jinja2", "uvicorn") if find_spec(name) is None]:
+            log.warning("no HTTP API and no dashboard: pip install 'scylla-spark[api]'", missing=missing)
             self._settled.set()
             return
         check_address(self._settings.api)

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self, TypeVar
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from scylla_spark.clock import boot_us
@@ -31,6 +30,7 @@ from scylla_spark.io.host.foreign_errors import free_bytes, full_folder, is_cut_
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import discard_jvm, end_jvm, jvm_ended, launch_jvm, open_session, silence
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
+from scylla_spark.log import get_logger
 from scylla_spark.services.bounded_stop import LIMIT_S, Stop
 from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.metrics_server import MetricsServer
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from scylla_spark.io.host.broker_keeper import BrokerKeeper
 
-log = structlog.get_logger("deployment")
+log = get_logger("deployment")
 
 S = TypeVar("S", bound=Service)
 _PATIENCE_S = 8.0  # of a service that waits for those attached before it

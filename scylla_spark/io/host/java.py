@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from scylla_spark.errors import SetupError
@@ -17,13 +18,14 @@ INSTALL_HINT = (
 )
 
 
-def jvm_environment() -> dict[str, str]:
-    """The environment of a JVM that we start: ours, with a locale whose file names are UTF-8, as Python's are.
+def jvm_environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a JVM that we start: a given one, with a locale whose file names are UTF-8, as Python's are.
 
-    In the locale C a JVM refuses paths beyond ASCII, which Python writes as UTF-8; and the operating system's errors, such as
-    those of a full disk, are English texts in this locale only.
+    In the locale C a JVM refuses paths beyond ASCII, which Python writes as UTF-8. In other languages the operating system's
+    errors, such as those of a full disk, are not the texts that we look for. What Spark's JVM starts, PySpark's workers, is not to
+    fail by warnings.
     """
-    return os.environ | {"LC_ALL": "C.UTF-8"}
+    return {name: value for name, value in given.items() if name != "PYTHONWARNINGS"} | {"LC_ALL": "C.UTF-8"}
 
 
 def find_java() -> Path:

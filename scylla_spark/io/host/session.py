@@ -230,11 +230,13 @@ def end_jvm(code: int) -> None:
 
 def discard_jvm() -> None:
     """Ends a JVM that was launched for a session that was never made; left alone it would report for pages that nobody wants it."""
+    global _launch
     from pyspark import SparkContext
 
     if _launch is None or SparkContext._active_spark_context is not None:  # noqa: SLF001
         return
     _launch.join(_LAUNCH_S)
+    _launch = None
     end_jvm(ExitCode.OUTAGE)
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session launches another
 
@@ -252,7 +254,7 @@ class _OwnSession(dict[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name == "env":
-            value = {"SPARK_LOCAL_HOSTNAME": "localhost"} | value | jvm_environment()
+            value = {"SPARK_LOCAL_HOSTNAME": "localhost"} | jvm_environment(value)
         super().__setitem__(name, _ignore_signals if name == "preexec_fn" else value)
 
 

@@ -68,5 +68,6 @@ def test_the_notebook_runs_and_shows_what_it_says(name, place, monkeypatch):
     told = list(texts(executed(NOTEBOOKS / f"{name}.ipynb", folder)))
     PROMISES[name][0]([text for _, text in told])
     # libraries may warn on a busy machine; we say nothing below a warning
-    assert [text for _, text in told if re.search(r"\[(debug|info) *\]|INFO:|DEBUG:", text)] == []
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", text) for _, text in told]
+    assert [text for text in plain if re.search(r"\[(debug|info) *\]|INFO:|DEBUG:", text)] == []
     assert [path.name for path in folder.iterdir() if path.suffix == ".py"] == [PROMISES[name][1]]

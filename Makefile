@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # Containers often set it; the hundred processes of a test run would then each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-rest test-all test-deep unit api fuzz simulate faults lint format bench bench-peers screenshots lock clean
+.PHONY: help setup java demo test test-rest test-all test-deep unit api fuzz simulate faults lint format bench bench-peers notebooks screenshots lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ simulate: setup ## play the engine and the planner against seeded faults: SEEDS=
 SEED ?= 1
 faults: setup ## kill, freeze and starve real processes (half an hour or more), and renew docs/reliability.md: SEED=n ARGS="CASE…"
 	@$(BIN)/python -m tests.faults.run --seed $(SEED) $(if $(filter-out --whole,$(ARGS)),,--report docs/reliability.md) $(ARGS)
+
+notebooks: setup ## run the notebooks and store what they show
+	@$(BIN)/python -m tests.support.notebooks
 
 screenshots: setup ## renew docs/images with pictures of the dashboard (needs chromium)
 	@$(BIN)/python -m tests.browser.screenshots

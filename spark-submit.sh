@@ -55,6 +55,12 @@ export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$python}
 export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$python}
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 
+# The JVM's file names are UTF-8, as Python's are. With a local master Spark need not resolve the name of this host.
+export LC_ALL=C.UTF-8
+if [[ ! "${SCYLLASPARK_SUBMIT_ARGS:-}" =~ (--master|spark\.master)[=\ ]+[^l\ ] ]]; then
+  export SPARK_LOCAL_HOSTNAME=${SPARK_LOCAL_HOSTNAME:-localhost}
+fi
+
 # Fetched on first use; afterwards this only checks the hashes and needs no network.
 jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars "$@")
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import SchedulerError
+from scylla_spark.errors import SchedulerError, SetupError
 from scylla_spark.io.host import jars
+from scylla_spark.io.host.foreign_errors import existing, free_bytes
 from scylla_spark.io.host.java import INSTALL_HINT, MINIMUM, find_java, java_version
+from scylla_spark.io.host.process_limits import OPTIMIZED, OPTIMIZED_MEND, low_limits
 
 if TYPE_CHECKING:
     from scylla_spark.io.kafka.probe import Entry
@@ -52,11 +54,38 @@ def examine(data_dir: Path, cache: Path | None = None) -> list[Check]:
     Returns:
         One `Check` per thing. Nothing is raised for what is missing.
     """
-    checks = [check_python(sys.version_info[:3]), check_java(), check_java_home(os.environ.get("JAVA_HOME"))]
+    checks = [check_python(sys.version_info[:3]), check_optimized(sys.flags.optimize), check_limits()]
+    checks += [check_java(), check_java_home(os.environ.get("JAVA_HOME"))]
     checks += [check_package(name, wanted, installed_version(name)) for name, wanted in PINNED.items()]
     checks += [check_jars(jar_set, cache) for jar_set in jars.SETS]
     checks += [check_data_dir(data_dir), check_disk(data_dir, free_bytes(data_dir)), check_memory(memory_bytes())]
     return checks
+
+
+def require(folders: Iterable[Path], *, java: bool, spark: bool) -> list[Check]:
+    """Checks what a process that serves cannot do without, before anything is started; takes 0.3 s.
+
+    Args:
+        folders: where it writes on this machine; the first is the data folder.
+        java: whether it starts a JVM.
+        spark: whether it needs PySpark.
+
+    Returns:
+        What is short, but may be enough: space and memory.
+
+    Raises:
+        SetupError: something is missing, with the command that mends it.
+    """
+    checks = [check_python(sys.version_info[:3]), check_optimized(sys.flags.optimize)]
+    if spark:
+        checks += [check_package(name, wanted, installed_version(name)) for name, wanted in PINNED.items()]
+    checks += [check_limits(), check_java()] if java else []
+    checks += [check_data_dir(folder) for folder in folders]
+    for check in checks:
+        if not check.ok:
+            raise SetupError(f"{check.name}: {check.detail.rstrip('.')}.", hint=check.mend)
+    short = [check_disk(folder, free_bytes(folder)) for folder in folders] + [check_memory(memory_bytes())]
+    return [check for check in short if not check.ok]
 
 
 def examine_kafka(settings: Settings) -> list[Check]:
@@ -127,6 +156,28 @@ def check_python(version: tuple[int, ...]) -> Check:
     return Check("Python", False, f"{text}; 3.11 or newer is needed", "make clean setup PYTHON=python3.12")
 
 
+def check_optimized(level: int) -> Check:
+    """Python does not leave out assertions.
+
+    Args:
+        level: of `sys.flags.optimize`.
+    """
+    if level:
+        return Check("Python's options", False, OPTIMIZED, OPTIMIZED_MEND)
+    return Check("Python's options", True, "assertions are not left out")
+
+
+def check_limits() -> Check:
+    """The limits of this process (`ulimit`) are high enough for a Spark driver and a broker."""
+    low = low_limits()
+    if not low:
+        return Check("limits", True, "open files, memory, files and processes")
+    mend = "; ".join(command for _, command in low)
+    return Check(
+        "limits", False, "; ".join(detail for detail, _ in low), f"{mend}  (as root: in /etc/security/limits.conf)"
+    )
+
+
 def check_java() -> Check:
     """There is a Java, it runs, and it is 17 or newer."""
     try:
@@ -180,6 +231,8 @@ def check_jars(jar_set: str, cache: Path | None = None) -> Check:
 def check_data_dir(data_dir: Path) -> Check:
     """The data folder, or the nearest folder above it that exists, can be written; tried with a real file."""
     place = existing(data_dir)
+    if not place.is_dir():
+        return Check("data folder", False, f"{place} is a file", "choose a folder: --data DIR")
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-"):
             pass
@@ -213,16 +266,6 @@ def installed_version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def existing(folder: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
-    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
-
-
-def free_bytes(folder: Path) -> int:
-    """Bytes that we may still write where `folder` is or would be."""
-    return shutil.disk_usage(existing(folder)).free
 
 
 def memory_bytes() -> int | None:

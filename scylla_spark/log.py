@@ -1,4 +1,8 @@
-"""Where log lines go: one JSON object per line, on standard error or in a file; never on standard output."""
+"""Where log lines go. In processes of ours: one JSON object per line, on standard error or in a file; never on standard output.
+
+In a process of somebody else, such as a notebook, they go to `logging`, below the logger `scylla_spark`, whose level is WARNING unless
+somebody sets another. Where that process has configured structlog, they go where it says.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,54 @@ import copy
 import io
 import logging
 import sys
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
 from scylla_spark.clock import boot_us
-from scylla_spark.config.settings import Log
-from scylla_spark.visible import visible_lines
+from scylla_spark.visible import visible, visible_lines
+
+if TYPE_CHECKING:
+    from scylla_spark.config.settings import Log
 
 _SELDOM_US = 10_000_000
+_LIBRARY: Final = logging.getLogger("scylla_spark")
+if _LIBRARY.level == logging.NOTSET:
+    _LIBRARY.setLevel(logging.WARNING)
+
+
+def get_logger(name: str) -> Any:
+    """The logger of one part of this package, with the methods of structlog's loggers.
+
+    Args:
+        name: of the part; `logging` has it below `scylla_spark`.
+    """
+    return _Logger(name)
+
+
+class _Logger:
+    """Decides at each line where it goes: a process is configured after its modules are imported."""
+
+    def __init__(self, name: str) -> None:
+        self._ours = structlog.get_logger(name)
+        self._library = structlog.wrap_logger(
+            logging.getLogger(f"{_LIBRARY.name}.{name}"),
+            processors=[structlog.contextvars.merge_contextvars, _as_text],
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._ours if structlog.is_configured() else self._library, method)
+
+
+def _as_text(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> tuple[tuple[str], Mapping[str, Any]]:
+    """A line as people read it, and its error as `logging` takes it."""
+    words = [str(event.pop("event"))]
+    error = {"exc_info": event.pop("exc_info")} if "exc_info" in event else {}
+    words += [f"{name}={value}" for name, value in event.items()]
+    return (visible(" ".join(words)),), error
 
 
 class _Lines(io.TextIOBase):

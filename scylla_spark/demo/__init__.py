@@ -10,7 +10,7 @@ def main(*, as_json: bool = False, data: Path | None = None, limit_s: float = 60
 
     Args:
         as_json: the last line of stdout is the summary as one JSON object, instead of a table.
-        data: new or empty folder that is kept; default: a temporary one that is removed at the end.
+        data: new or empty folder that is kept; default: a temporary one that is removed at the end, unless a check fails.
         limit_s: after this many seconds it has failed.
 
     Returns:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from kafka import KafkaProducer
 
-from scylla_spark.clock import iso
+from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import partition_of
 
 _LANE: Final = "bad"
@@ -26,11 +26,12 @@ class BadRecord(NamedTuple):
     wrong_partition: bool = False
 
 
-def records(due_us: int) -> Iterator[BadRecord]:
+def records(due_us: int, now: int) -> Iterator[BadRecord]:
     """All kinds of bad records, once each.
 
     Args:
         due_us: a scheduled time that would do.
+        now: when they are sent, microseconds since the epoch.
     """
 
     def text(**changes: Any) -> bytes:
@@ -56,7 +57,7 @@ def records(due_us: int) -> Iterator[BadRecord]:
     yield BadRecord("no uniquenessKey", "missing_field", text(uniquenessKey=...))
     yield BadRecord("no taskData", "missing_field", text(taskData=...))
     yield BadRecord("NaN", "not_finite", text(taskData={"x": float("nan")}))
-    yield BadRecord("due a minute ago", "too_late", text(scheduledTime=iso(due_us - 2 * _MINUTE_US)))
+    yield BadRecord("due a minute ago", "too_late", text(scheduledTime=iso(now - _MINUTE_US)))
     yield BadRecord("another Kafka key", "wrong_key", text(), key=b"somebody else")
     yield BadRecord("wrong partition", "wrong_partition", text(), wrong_partition=True)
     yield BadRecord("300 KB payload", "payload_too_large", text(taskData={"x": "x" * 300_000}))
@@ -79,7 +80,7 @@ def send(brokers: str, topic: str, partitions: int, due_us: int) -> dict[tuple[i
     try:
         right = partition_of(_LANE, partitions)
         placed = {}
-        for record in records(due_us):
+        for record in records(due_us, now_us()):
             partition = (right + 1) % partitions if record.wrong_partition else right
             place = producer.send(topic, key=record.key, value=record.value, partition=partition).get(timeout=30)
             placed[(place.partition, place.offset)] = record

@@ -22,14 +22,13 @@ class ForeignProducer:
 
     def __init__(self, brokers: str, topic: str) -> None:
         self._topic = topic
-        self._producer = KafkaProducer(
-            bootstrap_servers=brokers, key_serializer=str.encode, value_serializer=_json, linger_ms=5
-        )
+        self._producer = KafkaProducer(bootstrap_servers=brokers, linger_ms=5)
 
     def send(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Sends records in the order given; when this returns, Kafka has acknowledged all."""
         acknowledgements = [
-            self._producer.send(self._topic, key=record["orderingId"], value=record) for record in records
+            self._producer.send(self._topic, key=record["orderingId"].encode(), value=json.dumps(record).encode())
+            for record in records
         ]
         for acknowledgement in acknowledgements:
             acknowledgement.get(timeout=30)
@@ -37,7 +36,3 @@ class ForeignProducer:
     def close(self) -> None:
         """Closes the connections."""
         self._producer.close(timeout=10)
-
-
-def _json(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record).encode()

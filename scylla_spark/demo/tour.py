@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -34,7 +35,7 @@ from scylla_spark.services.process_main import favour_latency
 from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 10
-MOST_LEAD_S: Final = 120
+MOST_LEAD_S: Final = 240
 _LEAD_PER_FRAME: Final = 4.0  # two frames with rows, two other clients, and changes follow
 _SCHEDULES_AFTER_S: Final = 6  # about so long after the first task is due the schedules begin to fire
 _COMMITS_AT_S: Final = 13  # between what is sent while a task runs and what is sent when tasks are done
@@ -45,24 +46,31 @@ _TOLD: Final = 30
 
 def run(*, as_json: bool, data: Path | None, limit_s: float) -> int:
     """See `demo.main`."""
+    folder = Path(tempfile.mkdtemp(prefix="scylla-spark-demo-")) if data is None else _empty(data)
+    with _kept_if_it_fails(folder, temporary=data is None) as failing:
+        if not _run_and_judge(folder, limit_s, as_json=as_json):
+            failing()
+            return ExitCode.FAILED
+    return ExitCode.OK
+
+
+def _run_and_judge(folder: Path, limit_s: float, *, as_json: bool) -> bool:
+    """One run, and what there is to say of it; returns whether every check held."""
     begun = boot_us()
-    with ExitStack() as stack:
-        folder = _folder(data, stack)
-        with _aside(folder / "demo.log") as screen, _ending(limit_s, screen), show.Display(screen) as display:
-            tour = _Tour(folder, display, begun, limit_s)
-            history = tour.run()
-        failed = {name: list(judge(history)) for name, judge in check.CHECKS.items()}
-        findings = tour.findings + [finding for found in failed.values() for finding in found]
-        counted = [finding for finding in findings if finding.check != "late" or not show.is_busy()]
-        numbers = check.summary(history, counted, (boot_us() - begun) / 1e6)
-        if as_json:
-            for line in show.told(findings):
-                sys.stderr.write(line + "\n")
-        else:
-            show.as_table(tour.plan, history, {name for name, found in failed.items() if found}, findings, numbers)
+    with _aside(folder / "demo.log") as screen, _ending(limit_s, screen, folder), show.Display(screen) as display:
+        tour = _Tour(folder, display, begun, limit_s)
+        history = tour.run()
+    failed = {name: list(judge(history)) for name, judge in check.CHECKS.items()}
+    findings = tour.findings + [finding for found in failed.values() for finding in found]
+    counted = [finding for finding in findings if finding.check != "late" or not show.is_busy()]
+    numbers = check.summary(history, counted, (boot_us() - begun) / 1e6)
     if as_json:
+        for line in show.told(findings):
+            sys.stderr.write(line + "\n")
         show.as_json(numbers)
-    return 0 if numbers["ok"] else 1
+    else:
+        show.as_table(tour.plan, history, {name for name, found in failed.items() if found}, findings, numbers)
+    return bool(numbers["ok"])
 
 
 class _Tour:
@@ -214,10 +222,30 @@ def _settings(folder: Path) -> Settings:
     )
 
 
-def _folder(data: Path | None, stack: ExitStack) -> Path:
-    if data is None:
-        made = tempfile.TemporaryDirectory(prefix="scylla-spark-demo-", ignore_cleanup_errors=True)
-        return Path(stack.enter_context(made))
+@contextmanager
+def _kept_if_it_fails(folder: Path, *, temporary: bool) -> Iterator[Callable[[], None]]:
+    """Removes the folder of a run if it is temporary, unless the run fails: then it is the evidence, and is named on stderr."""
+
+    def failing() -> None:
+        sys.stderr.write(
+            f"the evidence is kept in {folder}: demo.log, receiver.jsonl, the tables and the broker's logs\n"
+        )
+        if show.is_busy():
+            sys.stderr.write(f"{show.load()}: try again when it is quieter\n")
+        kept.append(folder)
+
+    kept: list[Path] = []
+    try:
+        yield failing
+    except Exception:
+        failing()
+        raise
+    finally:
+        if temporary and not kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _empty(data: Path) -> Path:
     if data.exists() and (not data.is_dir() or any(data.iterdir())):
         raise ConflictError(f"{data} is not an empty folder.", hint="The demo needs a new or empty one for --data.")
     data.mkdir(parents=True, exist_ok=True)
@@ -264,11 +292,13 @@ def _logging(file: TextIO) -> Iterator[None]:
 
 
 @contextmanager
-def _ending(limit_s: float, screen: TextIO) -> Iterator[None]:
+def _ending(limit_s: float, screen: TextIO, folder: Path) -> Iterator[None]:
     """SIGTERM ends the demo in good order, and nothing that hangs keeps it beyond the limit."""
 
     def give_up() -> None:
-        screen.write(f"error: the demo hangs: it has not ended {_STOP_S:g} s after its limit of {limit_s:g} s\n")
+        screen.write(
+            f"error: the demo hangs: it has not ended {_STOP_S:g} s after its limit of {limit_s:g} s; see {folder}\n"
+        )
         os._exit(ExitCode.FAILED)
 
     watchdog = threading.Timer(limit_s + _STOP_S, give_up)

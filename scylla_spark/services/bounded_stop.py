@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import structlog
-
 from scylla_spark.clock import boot_us
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("deployment")
+log = get_logger("deployment")
 
 LIMIT_S: Final = 30.0
 """How long the stop of a part may take, unless it says otherwise."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self, TypeVar
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from scylla_spark.clock import boot_us
@@ -21,15 +20,17 @@ from scylla_spark.errors import (
     ArgumentError,
     ClockError,
     ConflictError,
+    DiskFullError,
     ExitCode,
     NotFoundError,
     SchedulerError,
     UnreachableError,
 )
-from scylla_spark.io.host.foreign_errors import full_folder, is_cut_off, no_space, outage_in
+from scylla_spark.io.host.foreign_errors import free_bytes, full_folder, is_cut_off, no_space, outage_in
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import discard_jvm, end_jvm, jvm_ended, launch_jvm, open_session, silence
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
+from scylla_spark.log import get_logger
 from scylla_spark.services.bounded_stop import LIMIT_S, Stop
 from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.metrics_server import MetricsServer
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from scylla_spark.io.host.broker_keeper import BrokerKeeper
 
-log = structlog.get_logger("deployment")
+log = get_logger("deployment")
 
 S = TypeVar("S", bound=Service)
 _PATIENCE_S = 8.0  # of a service that waits for those attached before it
@@ -323,7 +324,10 @@ class Deployment:
             except SchedulerError as cause:
                 return cause
             if boot_us() >= until_us:
-                return outage_in(error) or error
+                known = outage_in(error)
+                if isinstance(known, DiskFullError) and known.fields.get("place") is None:
+                    return no_space(min(self._folders(), key=free_bytes))  # which disk, the error does not say
+                return known or error
             threading.Event().wait(_POLL_S)
 
     def _folders(self) -> Iterator[Path]:

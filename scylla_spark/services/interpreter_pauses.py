@@ -14,22 +14,22 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
-import structlog
 from prometheus_client import CollectorRegistry, Histogram
 
+from scylla_spark.log import get_logger
 from scylla_spark.services.metrics_server import PREFIX
 
-log = structlog.get_logger("services")
+log = get_logger("services")
 
 _BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _EVERY_S: Final = 0.05  # at 0.02 it takes half a hundredth of a core
 _LONG_S: Final = 0.25
-_SILENT_S: Final = 60.0  # after a warning
+_SILENT_S: Final = 60.0  # after a line
 _DEPTH: Final = 8  # frames of a stack in the log
 
 
 class InterpreterPauses:
-    """Measures the pauses of this process, and warns of long ones with the stacks of the threads that may have caused them.
+    """Measures the pauses of this process, and logs long ones with the stacks of the threads that may have caused them.
 
     Args:
         registry: gets the histogram `scyllaspark_interpreter_pause_seconds`; default: one that nobody is shown.
@@ -74,15 +74,15 @@ class InterpreterPauses:
             del frames[own]
             if pause_s >= _LONG_S and ended > self._silent_until:
                 self._silent_until = ended + _SILENT_S
-                _warn(pause_s, frames, places)
+                _report(pause_s, frames, places)
             places = {number: _place(frame) for number, frame in frames.items()}
             del frames  # they hold what their threads work on
 
 
-def _warn(pause_s: float, frames: dict[int, FrameType], places: dict[int, tuple[int, int]]) -> None:
+def _report(pause_s: float, frames: dict[int, FrameType], places: dict[int, tuple[int, int]]) -> None:
     """Names the threads that were elsewhere before the pause: one of them has held the lock, the others wait since before."""
     moved = {number: frame for number, frame in frames.items() if places.get(number) != _place(frame)}
-    log.warning("no thread could run Python for a while", seconds=round(pause_s, 3), stacks=_stacks(moved or frames))
+    log.info("no thread could run Python for a while", seconds=round(pause_s, 3), stacks=_stacks(moved or frames))
 
 
 def _place(frame: FrameType) -> tuple[int, int]:

@@ -10,21 +10,19 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import structlog
-
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ExitCode, UnreachableError
 from scylla_spark.executors.handler_registry import look_in_current_folder
 from scylla_spark.io.host.foreign_errors import outage_in
 from scylla_spark.io.kafka.topics import located
-from scylla_spark.log import configure
+from scylla_spark.log import configure, get_logger
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.ready_line import ready_facts, ready_line
 from scylla_spark.services.stop_signals import SIGNALS, StopSignals, end_at_once
 from scylla_spark.visible import visible_lines
 
-log = structlog.get_logger("services")
+log = get_logger("services")
 
 _YOUNG_OBJECTS = 50_000
 _STEP_S = 2.0  # that a step of the start may go on after a request to stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -129,8 +130,16 @@ def simulate(data, capsys, monkeypatch, tmp_path):
     return call
 
 
+SIMULATED = ("p50_ms", "p95_ms", "p99_ms", "max_ms", "makespan_s")
+
+
 def figures(out: str) -> dict:
     return {(row["scope"], row["name"]): row for row in json.loads(out)["rows"]}
+
+
+def test_without_a_change_both_sides_of_a_simulation_are_the_same(simulate):
+    for row in figures(simulate("-o", "json", "--lanes", "9")[1]).values():
+        assert {name: row[f"predicted_{name}"] for name in SIMULATED} == {name: row[name] for name in SIMULATED}
 
 
 def test_simulate_tells_then_and_now_per_queue_and_for_the_worst_lanes(simulate):
@@ -140,17 +149,20 @@ def test_simulate_tells_then_and_now_per_queue_and_for_the_worst_lanes(simulate)
     rows = figures(out)
     assert [scope for scope, _ in rows] == ["all", "queue", "queue", "lane"]
     lane = rows["lane", "a"]
-    assert (lane["max_ms"], lane["predicted_max_ms"], lane["count"]) == (4000, 2000, 3)
-    assert (lane["makespan_s"], lane["predicted_makespan_s"]) == (5, 3)
+    assert (lane["measured_max_ms"], lane["max_ms"], lane["predicted_max_ms"], lane["count"]) == (4000, 2000, 2000, 3)
+    assert (lane["measured_makespan_s"], lane["makespan_s"], lane["predicted_makespan_s"]) == (5, 3, 3)
     assert rows["queue", "mail"]["predicted_max_ms"] == 0
 
 
 def test_simulate_plays_under_the_limits_that_are_set(simulate):
     rows = figures(simulate("-o", "json", "--slots", "1")[1])
     assert rows["all", ""]["predicted_makespan_s"] == 17  # 12 s of work, then a retry that waits for 4 and takes 1
-    rows = figures(simulate("-o", "json", "--set", "queues.mail.paused=true")[1])
+    assert rows["all", ""]["makespan_s"] < 17, "the other side has the slots of today"
+    rows = figures(simulate("-o", "json", "--queue", "mail.paused=true")[1])
     assert rows["queue", "mail"]["never_started"] == 3
     assert rows["queue", "default"]["never_started"] == 0
+    paused_now = figures(simulate("-o", "json", "--set", "queues.mail.paused=true")[1])
+    assert paused_now["queue", "mail"]["never_started"] == 0, "a pause of today says nothing of the past"
 
 
 @pytest.mark.slow
@@ -202,9 +214,10 @@ def test_what_is_played_apart_is_the_same_and_its_errors_come_back(data):
 
 
 def test_simulate_speaks_to_people_in_a_table(simulate):
-    code, out, err = simulate()
+    code, out, err = simulate("--slots", "1")
     assert code == 0
-    assert "4 s → 2 s" in out
+    assert re.search(r"^all .* → 17 s$", out, re.MULTILINE), out
+    assert re.search(r"Measured then: p50 .*, max 4 s\.", err)
     assert "left out: 1 unfinished, 1 that ended without a run" in err
 
 

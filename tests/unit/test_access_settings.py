@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import re
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import ConfigError
-from scylla_spark.io.host import private_files, session
+from scylla_spark.errors import ConfigError, SetupError
+from scylla_spark.io.host import private_files, process_limits, session
 from scylla_spark.io.kafka.topics import announce, client_options, located, spark_options, with_broker
 
 WORD = {"username": "u", "password": "p"}
@@ -162,3 +165,15 @@ def test_a_session_of_this_machine_authenticates_and_names_no_secret(tmp_path):
     assert not [name for name in chosen if "authenticate.secret" in name]
     assert re.search(chosen["spark.redaction.regex"], "kafka.ssl.keystore.key")
     assert "spark.authenticate" not in session.options(Settings.load(master="spark://head:7077"), services=False)
+
+
+def test_kafka_is_refused_to_a_python_that_leaves_out_assertions(monkeypatch):
+    monkeypatch.setattr(process_limits, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
+    with pytest.raises(SetupError, match="unset PYTHONOPTIMIZE"):
+        client_options(load())
+
+
+@pytest.mark.slow
+def test_our_part_for_kafka_can_be_imported_where_warnings_are_errors():
+    words = [sys.executable, "-W", "error", "-c", "import scylla_spark.io.kafka.topics"]
+    subprocess.run(words, check=True, timeout=60)

@@ -27,6 +27,7 @@ _LEAVES = {
     "defaults",
     "signed_text",
     "table_place",
+    "log",
 }
 _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}

@@ -563,3 +563,12 @@ def test_an_import_takes_large_payloads_of_csv_and_tells_of_rows_that_it_cannot_
     (tmp_path / "deep.jsonl").write_text('{"payload": ' + "[" * 100_000 + "\n")
     with pytest.raises(ArgumentError, match="row 1"):
         read_tasks(str(tmp_path / "deep.jsonl"), None, "h")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["up", "demo", "run"])
+def test_a_python_that_leaves_out_assertions_is_refused(tmp_path, command):
+    words = [sys.executable, "-O", "-m", "scylla_spark.cli", "--data", str(tmp_path), *command.split()]
+    words += ["--set", "kafka.bootstrap_servers=127.0.0.1:1"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (7, "  unset PYTHONOPTIMIZE")

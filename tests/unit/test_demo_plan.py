@@ -12,6 +12,7 @@ from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.demo import bad_records as bad
 from scylla_spark.demo import planned_tasks
+from scylla_spark.demo.tour import MOST_LEAD_S
 from scylla_spark.executors.handler_registry import load as load_handlers
 
 START = 1_800_000_000_000_000
@@ -82,11 +83,12 @@ def test_handlers_named_by_the_plan_are_registered_except_the_unknown_one(plan: 
     assert {known[name].info.runs_on for name in named & known.keys()} == {"local", "spark"}
 
 
-def test_bad_records_are_refused_for_the_reason_they_name() -> None:
+@pytest.mark.parametrize("lead_s", [8, MOST_LEAD_S])
+def test_bad_records_are_refused_for_the_reason_they_name(lead_s: int) -> None:
     now = now_us()
     lane = partition_of("bad", 8)
 
-    for record in bad.records(now + 8_000_000):
+    for record in bad.records(now + lead_s * 1_000_000, now):
         verdict = validate(lane + record.wrong_partition, 0, now, record.key, record.value, RULES)
         assert isinstance(verdict, Rejection), record.what
         assert verdict.reason == record.reason, record.what

@@ -240,6 +240,17 @@ def test_a_full_disk_is_the_first_cause(roles, told, tmp_path, monkeypatch, when
     running.stop()
 
 
+def test_the_fullest_disk_is_named_where_the_error_names_none(roles, told, tmp_path, monkeypatch):
+    one = Recorded("one", told)
+    one.alive = lambda: (_ for _ in ()).throw(RuntimeError("java.io.IOException: No space left on device"))
+    monkeypatch.setattr(deployment, "free_bytes", lambda folder: 20 if folder == tmp_path else 2**30)
+    with (
+        pytest.raises(DiskFullError, match=f"^no space left on {tmp_path}:"),
+        Deployment(settings(tmp_path), roles=roles(one=(one, False))) as running,
+    ):
+        running.check()
+
+
 def test_a_jvm_that_has_ended_is_the_first_cause(roles, told, tmp_path, monkeypatch):
     one = Recorded("one", told)
     names = roles(one=(one, True))

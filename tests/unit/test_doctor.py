@@ -1,5 +1,7 @@
 """Each check passes on what is needed, fails on what is not, and a failure always names its remedy."""
 
+import os
+import resource
 import socket
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from scylla_spark import doctor
 from scylla_spark.config.settings import Settings
 from scylla_spark.doctor import Check
+from scylla_spark.errors import SetupError
 
 
 def failed(check: Check) -> bool:
@@ -85,6 +88,53 @@ def test_a_data_folder_that_does_not_exist_yet_is_fine_and_is_not_made(tmp_path)
 def test_a_data_folder_below_a_file_fails(tmp_path):
     (tmp_path / "file").write_text("")
     assert failed(doctor.check_data_dir(tmp_path / "file"))
+
+
+def test_a_data_folder_that_cannot_be_written_fails():
+    assert failed(doctor.check_data_dir(Path("/proc/data")))
+
+
+@pytest.mark.parametrize(("level", "ok"), [(0, True), (1, False), (2, False)])
+def test_a_python_that_leaves_out_assertions_fails(level, ok):
+    check = doctor.check_optimized(level)
+    assert failed(check) is not ok
+    assert ok or check.mend == "unset PYTHONOPTIMIZE"
+
+
+@pytest.mark.parametrize(
+    ("kind", "soft", "mend"),
+    [
+        (resource.RLIMIT_NOFILE, 1024, ""),
+        (resource.RLIMIT_NOFILE, 256, "ulimit -n 4096"),
+        (resource.RLIMIT_AS, 3 * 1024**3, "ulimit -v unlimited"),
+        (resource.RLIMIT_FSIZE, 1024**2, "ulimit -f unlimited"),
+        (resource.RLIMIT_NPROC, 100, "ulimit -u 4096"),
+    ],
+)
+def test_a_limit_that_is_too_low_fails(monkeypatch, kind, soft, mend):
+    low = {kind: (soft, soft)}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: low.get(kind, (resource.RLIM_INFINITY,) * 2))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    check = doctor.check_limits()
+    assert failed(check) is bool(mend)
+    assert check.mend.startswith(mend)
+
+
+def test_what_serves_is_refused_with_the_first_check_that_fails(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SetupError, match=r"^data folder: .*/file is a file\. choose a folder: --data DIR$"):
+        doctor.require([tmp_path, tmp_path / "file"], java=False, spark=True)
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
+    with pytest.raises(SetupError, match=r"^pyspark: not installed.* pip install 'pyspark==4\.2\.0'"):
+        doctor.require([tmp_path, tmp_path / "file"], java=False, spark=True)
+    doctor.require([tmp_path], java=False, spark=False)
+
+
+def test_little_space_and_memory_do_not_refuse_what_serves(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "free_bytes", lambda folder: 1024**3)
+    monkeypatch.setattr(doctor, "memory_bytes", lambda: 1024**3)
+    short = doctor.require([tmp_path], java=False, spark=False)
+    assert [check.name for check in short] == ["disk space", "memory"]
 
 
 def test_less_than_two_gib_of_disk_fails(tmp_path):

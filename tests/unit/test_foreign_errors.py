@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
+import tomllib
+from importlib.metadata import files
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from kafka.errors import KafkaTimeoutError
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from scylla_spark.errors import ConfigError, DiskFullError, ExitCode, UnreachableError
+from scylla_spark.errors import ConfigError, DiskFullError, ExitCode, SetupError, UnreachableError
+from scylla_spark.io.host import foreign_errors
 from scylla_spark.io.host.foreign_errors import full_folder, outage_in
 from tests.faults.site import fill, small_disk
 
@@ -44,6 +47,13 @@ def raised_from(error: Exception, cause: Exception) -> Exception:
         (Py4JNetworkError("Answer from Java side is empty"), UnreachableError),
         (StreamingQueryException("org.apache.kafka.common.errors.TimeoutException: x"), UnreachableError),
         (MemoryError(), UnreachableError),
+        (ModuleNotFoundError("No module named 'delta.tables'", name="delta.tables"), SetupError),
+        (ModuleNotFoundError("No module named 'of_a_user'", name="of_a_user"), None),
+        (DeprecationWarning("read_text is deprecated"), SetupError),
+        (PermissionError(errno.EACCES, "Permission denied", "/data/up.lock"), SetupError),
+        (OSError(errno.EROFS, "Read-only file system", "/data/up.lock"), SetupError),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/data/up.lock"), SetupError),
+        (PermissionError(errno.EACCES, "Permission denied"), UnreachableError),
         (Mute("its text is in the JVM"), UnreachableError),
         (raised_from(DiskFullError("no space left on x"), Mute("its text is in the JVM")), DiskFullError),
         (ConfigError("as it is"), ConfigError),
@@ -57,6 +67,16 @@ def test_which_errors_are_outages(error, kind):
     if isinstance(found, DiskFullError):
         assert str(found).startswith("no space left on ")
         assert "\n" not in str(found)
+    if isinstance(found, SetupError):
+        assert found.hint
+
+
+def test_every_package_of_an_extra_is_named_with_that_extra():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for extra, wanted in project["optional-dependencies"].items():
+        for distribution in [re.match(r"[\w-]+", line)[0] for line in wanted] if extra != "dev" else []:
+            modules = {file.parts[0].removesuffix(".py") for file in files(distribution) if file.suffix == ".py"}
+            assert any(foreign_errors._EXTRAS.get(module) == extra for module in modules), distribution
 
 
 def test_of_what_the_jvm_says_the_innermost_cause_is_reported():

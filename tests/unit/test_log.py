@@ -69,3 +69,43 @@ logging.getLogger("kafka.net").error("another")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [done.stderr.count(text) for text in ("connection refused", "another", "plain")] == [1, 1, 50]
+
+
+LIBRARY = """
+import logging, sys
+from scylla_spark.log import get_logger
+
+log = get_logger("part")
+exec(sys.argv[1])
+log.debug("of no use")
+log.info("of little use")
+log.warning("odd", name="a\\nb", share="100%s")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("failed", key=7)
+"""
+
+
+def library(first: str = "") -> tuple[str, str]:
+    done = subprocess.run([sys.executable, "-c", LIBRARY, first], capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_as_a_library_the_package_logs_to_logging_from_warnings_on():
+    out, err = library()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[:3] == ["odd name=a\\nb share=100%s", "failed key=7", "Traceback (most recent call last):"]
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+    named = library("logging.basicConfig(level=logging.DEBUG, format='%(levelname)s:%(name)s:%(message)s')")[1]
+    assert named.startswith("WARNING:scylla_spark.part:odd name=")
+
+
+@pytest.mark.slow
+def test_a_process_chooses_another_level_or_configures_structlog_itself():
+    err = library("logging.basicConfig(); logging.getLogger('scylla_spark').setLevel('INFO')")[1]
+    assert err.splitlines()[0] == "INFO:scylla_spark.part:of little use"
+    out = library("import structlog; structlog.configure(processors=[structlog.processors.JSONRenderer()])")[0]
+    assert json.loads(out.splitlines()[1]) == {"event": "of little use"}

@@ -112,7 +112,8 @@ def test_a_paused_queue_never_starts_and_the_others_do():
     rows = [ran(NOON, "a", queue="mail"), ran(NOON, "b")]
     tasks, result = played(rows, queues={"mail": QueueLimits(paused=True)})
     assert (result.started_us[0], result.started_us[1]) == (NEVER_US, NOON)
-    found = {row["name"]: row for row in outlook(tasks, result, lanes=1)}
+    found = {row["name"]: row for row in outlook(tasks, played(rows)[1], result, lanes=1)}
+    assert found["mail"]["p50_ms"] == 0
     assert (found["mail"]["never_started"], found["mail"]["predicted_p50_ms"]) == (1, None)
     assert found["a"]["never_started"] == 1  # the worst lane is the one that does not run at all
 
@@ -139,13 +140,14 @@ def test_the_same_history_gives_the_same_forecast():
     assert played(rows, slots=3)[1] == played(rows, slots=3)[1]
 
 
-def test_outlook_tells_what_was_beside_what_would_have_been():
+def test_outlook_tells_what_is_simulated_today_beside_what_is_simulated_under_changed_limits():
     rows = [ran(NOON, "a", "x", started_us=NOON + 7 * SECOND, queue="mail"), *THREE_LANES[1:]]
-    tasks, result = played(rows, slots=1)
-    everything, default, mail, worst = outlook(tasks, result, lanes=1)
+    tasks, today = played(rows, slots=2)
+    _, changed = played(rows, slots=1)
+    everything, default, mail, worst = outlook(tasks, today, changed, lanes=1)
     assert (everything["scope"], everything["count"]) == ("all", 3)
-    assert (everything["max_ms"], everything["predicted_max_ms"]) == (7000, 2000)
-    assert (everything["p50_ms"], everything["predicted_p50_ms"]) == (0, 1000)
-    assert (everything["makespan_s"], everything["predicted_makespan_s"]) == (8, 3)
-    assert (default["name"], default["count"], mail["name"], mail["p99_ms"]) == ("default", 2, "mail", 7000)
+    assert [everything[f"{side}max_ms"] for side in ("measured_", "", "predicted_")] == [7000, 1000, 2000]
+    assert [everything[f"{side}p50_ms"] for side in ("measured_", "", "predicted_")] == [0, 0, 1000]
+    assert [everything[f"{side}makespan_s"] for side in ("measured_", "", "predicted_")] == [8, 2, 3]
+    assert (default["name"], default["count"], mail["name"], mail["measured_p99_ms"]) == ("default", 2, "mail", 7000)
     assert (worst["scope"], worst["predicted_max_ms"]) == ("lane", 2000)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import ConfigError
+from scylla_spark.errors import ConfigError, SetupError, UnreachableError
 from scylla_spark.io.host import jars, session
 from scylla_spark.io.host.s3_options import is_s3, s3_options
 
@@ -145,3 +145,29 @@ def test_the_number_of_tasks_that_the_user_has_configured_stays():
     application = Application(6, configured={"spark.sql.shuffle.partitions": "400"})
     session.fit_to_cluster(application)
     assert application.changed == {"spark.databricks.delta.snapshotPartitions": 6}
+
+
+def test_a_jvm_that_does_not_start_is_one_error_and_is_tried_once(monkeypatch, tmp_path):
+    from pyspark import SparkContext, java_gateway
+
+    started = []
+
+    def fails(conf, popen_kwargs):
+        popen_kwargs["env"] = {"LC_ALL": "C", "SPARK_CONNECT_MODE": "0", "PYTHONWARNINGS": "error"}
+        started.append(popen_kwargs["env"])
+        raise RuntimeError("Java gateway process exited")
+
+    monkeypatch.setattr(java_gateway, "launch_gateway", fails)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    settings = Settings.load(data_dir=tmp_path)
+    session.launch_jvm(settings, services=True)
+    with pytest.raises(UnreachableError, match=r"JVM did not start.*`scylla-spark doctor`"):
+        session.open_session(settings, "test")
+    # paths beyond ASCII; a host whose own name does not resolve; warnings of PySpark's workers
+    assert started == [{"LC_ALL": "C.UTF-8", "SPARK_CONNECT_MODE": "0", "SPARK_LOCAL_HOSTNAME": "localhost"}]
+
+
+def test_a_session_without_pyspark_is_refused_before_anything_starts(monkeypatch, tmp_path):
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(SetupError, match=r"pip install 'scylla-spark\[spark\]'"):
+        session.launch_jvm(Settings.load(data_dir=tmp_path), services=True)

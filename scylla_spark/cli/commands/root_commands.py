@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from scylla_spark.cli.context import Context, context
 from scylla_spark.errors import ArgumentError, ExitCode, NotFoundError
-from scylla_spark.services.roles import ROLES
+from scylla_spark.services.roles import ROLES, role_named
 from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
@@ -84,10 +85,11 @@ def demo(
     ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object")] = False
 ) -> None:
     """The tour: schedule, run and check tasks end to end."""
-    from scylla_spark.demo import main
-
     cli = context(ctx)
     data = cli.overrides.get("data_dir")
+    _examine(cli, [Path(data or tempfile.gettempdir())])
+    from scylla_spark.demo import main
+
     raise typer.Exit(main(as_json=as_json or cli.output.form in ("json", "jsonl"), data=Path(data) if data else None))
 
 
@@ -97,7 +99,6 @@ def doctor(
 ) -> None:
     """Look for what is missing here and on the way to Kafka, and say how to mend it; exit code 1 if something is missing."""
     from scylla_spark.doctor import examine, examine_kafka
-    from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
     settings = cli.settings()
@@ -108,6 +109,8 @@ def doctor(
     checks = [] if what else examine(settings.data_dir)
     # an embedded broker that is not running is no fault: it is started on demand
     if what or settings.kafka.bootstrap_servers:
+        from scylla_spark.io.kafka.topics import located
+
         checks += examine_kafka(located(settings))
     rows = [{"check": check.name, "ok": check.ok, "detail": check.detail, "mend": check.mend} for check in checks]
     if cli.output.form == "table" and not cli.output.columns:
@@ -146,7 +149,23 @@ def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None)
     from scylla_spark.services.deployment import Deployment
 
     configure(settings.log)
-    process_main.serve(Deployment(settings, roles=roles or ROLES), partial(_say_ready, cli))
+    deployment = Deployment(settings, roles=roles or ROLES)
+    spark = any(role_named(role).needs_session(settings) for role in deployment.roles)
+    folders = [folder for folder in (settings.data_dir, settings.tables_folder) if folder is not None]
+    _examine(cli, folders, java=spark or not settings.kafka.bootstrap_servers, spark=spark)
+    process_main.serve(deployment, partial(_say_ready, cli))
+
+
+def _examine(cli: Context, folders: Sequence[Path], *, java: bool = True, spark: bool = True) -> None:
+    """Looks at this machine before anything is started, and says what is short.
+
+    Raises:
+        SetupError: something is missing.
+    """
+    from scylla_spark.doctor import require
+
+    for check in require(folders, java=java, spark=spark):
+        cli.output.say(f"{check.name}: {check.detail}: {check.mend}")
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:

@@ -39,8 +39,9 @@ def simulate(
 ) -> None:
     """What would have happened with other limits: replay a past window of the tables through the engine.
 
-    Queues have what is in force of them now, but for what --queue changes. Nothing runs and nothing is written. Every task takes as
-    long as it took then and fails as often as it failed then; shown are start delays as they were → as they would have been.
+    Nothing runs and nothing is written. The window is played with the limits of queues that are in force now, and again with what
+    --queue and --slots change; shown are the start delays of both, today → changed. Every task takes as long as it took then and
+    fails as often as it failed then. No queue is paused unless --queue says so.
     """
     from scylla_spark.clock import now_us
     from scylla_spark.duration import duration_us
@@ -91,13 +92,17 @@ def _show(cli: Context, found: WhatIf, window: tuple[int, int]) -> None:
         f"{found.tasks} tasks from {iso(window[0])} to {iso(window[1])}, played with {found.slots} slots in {took:.1f} s "
         f"({found.tasks / max(took, 1e-6):,.0f} a second); left out: {found.unfinished} unfinished, {found.unrun} that ended without a run."
     )
+    measured = ", ".join(f"{name} {_ms(rows[0][f'measured_{name}_ms'])}" for name in _SHOWN)
+    cli.output.say(
+        f"Measured then: {measured}. Left of each arrow is the same window, played with the limits of today."
+    )
     never = rows[0]["never_started"]
     if never:
         cli.output.say(f"{never} tasks would never have started, such as those of a paused queue.")
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for people: then → with these limits."""
+    """A row for people: with the limits of today → with the changed ones."""
     told = {name: row[name] for name in ("scope", "name", "count")}
     told |= {name: f"{_ms(row[f'{name}_ms'])} → {_ms(row[f'predicted_{name}_ms'])}" for name in _SHOWN}
     then, would = (None if s is None else s * 1000 for s in (row["makespan_s"], row["predicted_makespan_s"]))

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from scylla_spark.io.delta.deployment_record import stored_version
 from scylla_spark.io.delta.new_tables import PROPERTIES
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.log import get_logger
 from scylla_spark.schemas import TABLES, VERSION, Column, Table
 
 if TYPE_CHECKING:
     from scylla_spark.io.delta.spark_tables import Tables
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 
 def missing(readers: TableReader, table: Table) -> list[Column]:

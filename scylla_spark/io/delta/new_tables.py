@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
@@ -22,12 +20,13 @@ from scylla_spark.io.delta.deployment_record import check, check_version, deploy
 from scylla_spark.io.delta.log_place import store_options
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.log import get_logger
 from scylla_spark.schemas import DEPLOYMENT, PROGRESS, TABLES, TABLES_OF_FIRST_VERSION, VERSION, Table
 
 if TYPE_CHECKING:
     import deltalake
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 PROPERTIES: Final = {
     "delta.enableDeletionVectors": "false",

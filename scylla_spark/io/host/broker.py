@@ -30,6 +30,8 @@ from kafka.errors import KafkaError
 from scylla_spark.errors import BrokerError, ConflictError
 from scylla_spark.io.host import broker_files as files
 from scylla_spark.io.host import die_with_parent, private_files
+from scylla_spark.io.host.java import jvm_environment
+from scylla_spark.io.host.process_limits import refuse_optimized_python
 
 _START_LIMIT_S = 90.0
 _STOP_LIMIT_S = 20.0
@@ -128,10 +130,11 @@ class EmbeddedBroker:
             ConflictError: another broker lives on this data folder.
             ConfigError: others may enter the data folder, and it is not ours to close.
             BrokerError: it ended or did not answer in time; the message carries the end of its log.
-            SetupError: Java or the broker's jars are missing and cannot be had.
+            SetupError: Java or the broker's jars are missing and cannot be had, or Python leaves out assertions.
         """
         if self.alive:
             return self
+        refuse_optimized_python()
         deadline = time.monotonic() + timeout
         private_files.close_folder(self._layout.root)
         if self._auth:
@@ -208,6 +211,7 @@ class EmbeddedBroker:
         done = subprocess.run(
             [*java, *arguments, "-c", self._layout.properties.name],
             cwd=self._layout.root,
+            env=jvm_environment(),
             capture_output=True,
             text=True,
             pass_fds=(lock,),
@@ -304,6 +308,7 @@ class _Child:
                 process = subprocess.Popen(
                     die_with_parent.command(arguments, how=bound),
                     cwd=layout.root,
+                    env=jvm_environment(),
                     stdin=subprocess.PIPE if bound == "pipe" else subprocess.DEVNULL,
                     stdout=console,
                     stderr=subprocess.STDOUT,

@@ -6,14 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import structlog
-
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.errors import BrokerError, DiskFullError, SchedulerError
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.host.foreign_errors import full_folder, no_space, outage_in
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("broker")
+log = get_logger("broker")
 
 _LOOK_S: Final = 0.1
 _FIRST_PAUSE_S: Final = 0.5

@@ -1,19 +1,28 @@
-"""Which errors of libraries, of the JVM and of the operating system are outages, so that they are reported as such and not as defects."""
+"""Which errors of libraries, of the JVM and of the operating system are outages or faults of the set-up, and no defects of ours."""
 
 from __future__ import annotations
 
 import errno
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from scylla_spark.errors import DiskFullError, SchedulerError, UnreachableError
+from scylla_spark.errors import DiskFullError, SchedulerError, SetupError, UnreachableError
 
+_UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _SPACE_TEXT: Final = re.compile(r"No space left on device|Disk quota exceeded|not enough space", re.IGNORECASE)
 _PROBE_BYTES: Final = 1 << 20  # less than this is left: nothing of ours can work there
+_EXTRAS: Final = {
+    "pyspark": "spark", "delta": "spark", "pandas": "spark", "numpy": "spark",
+    "fastapi": "api", "starlette": "api", "uvicorn": "api", "jinja2": "api",
+    "google": "connect", "grpc": "connect", "grpc_status": "connect", "zstandard": "connect",
+    "opentelemetry": "otel", "apprise": "apprise", "holidays": "calendars", "yaml": "yaml",
+}  # fmt: skip
+"""Module → the extra of this package that installs it."""
 _SPARK: Final = ("py4j", "pyspark")
 _STORES: Final = ("deltalake", "polars", "pyarrow", "_internal")
 _CUT_OFF: Final = ("Py4JNetworkError", "Py4JError")  # what py4j raises where the JVM gives no answer
@@ -42,7 +51,24 @@ def outage_in(error: BaseException) -> SchedulerError | None:
     if isinstance(error, SchedulerError):
         return error
     if _is_outage(error):
-        return UnreachableError(f"{type(error).__name__}: {_gist(error)}")
+        return _set_up(error) or UnreachableError(f"{type(error).__name__}: {_gist(error)}")
+    return _set_up(error)
+
+
+def _set_up(error: BaseException) -> SetupError | None:
+    """An error that the set-up of this machine explains, as one of ours."""
+    if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").partition(".")[0])):
+        return SetupError(f"{error.name} is not installed.", hint=f"pip install 'scylla-spark[{extra}]'")
+    if isinstance(error, Warning):
+        return SetupError(
+            f"Warnings are errors here (PYTHONWARNINGS or -W), and a library warns: {type(error).__name__}: {_gist(error)}",
+            hint="Run: unset PYTHONWARNINGS",
+        )
+    if isinstance(error, OSError) and error.errno in _UNUSABLE and error.filename is not None:
+        return SetupError(
+            f"{error.filename} cannot be used: {error.strerror}.",
+            hint="Choose another folder (--data DIR, or the setting that names it), or give this user the right to write there.",
+        )
     return None
 
 
@@ -55,19 +81,23 @@ def no_space(place: object) -> DiskFullError:
     """The error for a disk that is full."""
     where = "on a disk that is needed" if place is None else f"on {place}"
     return DiskFullError(
-        f"no space left {where}: free some space, and start again; nothing that was acknowledged is lost."
+        f"no space left {where}: free some space, and start again; nothing that was acknowledged is lost.", place=place
     )
 
 
 def full_folder(folders: Iterable[Path]) -> Path | None:
     """The first folder that takes no further MiB, or None. Folders that do not exist stand for the nearest one that does."""
-    for folder in folders:
-        there = folder.absolute()
-        while not there.is_dir() and there != there.parent:
-            there = there.parent
-        if not _takes(there):
-            return folder
-    return None
+    return next((folder for folder in folders if not _takes(existing(folder))), None)
+
+
+def existing(folder: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that we may still write where `folder` is or would be."""
+    return shutil.disk_usage(existing(folder)).free
 
 
 def _takes(folder: Path) -> bool:

@@ -22,9 +22,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from scylla_spark.errors import SetupError
-from scylla_spark.io.host.java import require_java
+from scylla_spark.io.host.java import jvm_environment, require_java
 
 SETS = ("spark", "broker", "s3")
 _FETCH_LIMIT_S = 900
@@ -217,7 +218,8 @@ def _resolve(jar_set: str, scratch: Path, conf: Path) -> str:
     command += ["-settings", settings, "-cache", str(scratch / "ivy"), "-ivy", str(conf / f"jars-{jar_set}.xml")]
     command += ["-retrieve", pattern, "-types", "jar"]
     lines: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=jvm_environment(), text=True, **pipes) as ivy:
         limit = threading.Timer(_FETCH_LIMIT_S, ivy.kill)
         limit.start()
         try:

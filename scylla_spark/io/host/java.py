@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from scylla_spark.errors import SetupError
@@ -15,6 +16,16 @@ INSTALL_HINT = (
     "Install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless), "
     "or set JAVA_HOME to where it is installed."
 )
+
+
+def jvm_environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a JVM that we start: a given one, with a locale whose file names are UTF-8, as Python's are.
+
+    In the locale C a JVM refuses paths beyond ASCII, which Python writes as UTF-8. In other languages the operating system's
+    errors, such as those of a full disk, are not the texts that we look for. What Spark's JVM starts, PySpark's workers, is not to
+    fail by warnings.
+    """
+    return {name: value for name, value in given.items() if name != "PYTHONWARNINGS"} | {"LC_ALL": "C.UTF-8"}
 
 
 def find_java() -> Path:

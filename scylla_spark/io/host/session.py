@@ -11,16 +11,19 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import ConfigError, ExitCode, SetupError
+from scylla_spark.errors import ConfigError, ExitCode, SetupError, UnreachableError
+from scylla_spark.io.host.java import find_java, jvm_environment
 from scylla_spark.io.host.s3_options import is_s3, s3_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _launch: threading.Thread | None = None
+_launch_failure: Exception | None = None
 _submitted_by = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else 0  # the JVM that started us
 _LAUNCH_S = 20.0
 _TASK_TRIES = 4  # Spark's own default on clusters
@@ -78,11 +81,12 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
 
     Raises:
         SetupError: pyspark, Java or the jars are missing.
+        UnreachableError: the JVM did not start.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise SetupError("pyspark is not installed.", hint="pip install 'scylla-spark[spark]'.") from error
+    global _launch
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
     running = SparkSession.getActiveSession()
     if running is not None:
         running.conf.set("spark.sql.session.timeZone", "UTC")
@@ -91,6 +95,12 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
     launching = launch_jvm(settings, services=services)
     if launching is not None:
         launching.join()
+        if _launch_failure is not None:
+            _launch = None
+            raise UnreachableError(
+                "Spark's JVM did not start: its last lines, above, say why.",
+                hint="Run `scylla-spark doctor`: it looks for what this machine lacks.",
+            ) from _launch_failure
     builder = SparkSession.builder
     for key, value in (chosen | {"spark.app.name": name}).items():
         builder = builder.config(key, value)
@@ -100,6 +110,16 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
     if settings.master.startswith("local"):
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def require_pyspark() -> None:
+    """Checks that pyspark can be imported.
+
+    Raises:
+        SetupError: it is not installed.
+    """
+    if find_spec("pyspark") is None:
+        raise SetupError("pyspark is not installed.", hint="pip install 'scylla-spark[spark]'")
 
 
 def fit_to_cluster(*sessions: SparkSession) -> None:
@@ -133,27 +153,35 @@ def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None
 
     It runs at low priority, so that it yields to the dispatcher, the broker and the handlers: lateness does not depend on how
     fast the tables are written. Niceness belongs to a thread and is inherited by what it starts.
+
+    Raises:
+        SetupError: pyspark, Java or the jars are missing.
     """
-    global _launch
-    try:
-        from pyspark import SparkConf, SparkContext, java_gateway
-    except ImportError:
-        return None  # open_session says what is missing
+    global _launch, _launch_failure
+    require_pyspark()
+    from pyspark import SparkConf, SparkContext, java_gateway
+
     chosen = options(settings, services=services)
     if not chosen.get("spark.master", "").startswith("local") or not hasattr(os, "setpriority"):
         return None
     if SparkContext._gateway is not None:  # noqa: SLF001 - no other way to ask
         return None
-    if _launch is not None and _launch.is_alive():
+    if _launch is not None and (_launch.is_alive() or _launch_failure is not None):
         return _launch
+    find_java()
+    _launch_failure = None
     start: Any = java_gateway.launch_gateway  # untyped
 
     def launch() -> None:
+        global _launch_failure
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
-        gateway = start(conf, _OwnSession(start_new_session=True))
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+        try:
+            gateway = start(conf, _OwnSession(start_new_session=True))
+            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+        except Exception as error:
+            _launch_failure = error
 
     _launch = threading.Thread(target=launch, name="spark-launch")
     _launch.start()
@@ -202,11 +230,13 @@ def end_jvm(code: int) -> None:
 
 def discard_jvm() -> None:
     """Ends a JVM that was launched for a session that was never made; left alone it would report for pages that nobody wants it."""
+    global _launch
     from pyspark import SparkContext
 
     if _launch is None or SparkContext._active_spark_context is not None:  # noqa: SLF001
         return
     _launch.join(_LAUNCH_S)
+    _launch = None
     end_jvm(ExitCode.OUTAGE)
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session launches another
 
@@ -217,9 +247,14 @@ class _OwnSession(dict[str, Any]):
     Ctrl-C goes to all processes of a terminal's group, a stop of systemd to all of a control group: a JVM that ended at once would take
     away from its parent what that drains with. PySpark has it ignore SIGINT by a `preexec_fn` of its own; this puts ours in its place.
     A JVM leaves signals alone that are ignored when it starts.
+
+    Its environment is that of all our JVMs, and names this host localhost: where the host's own name does not resolve, as in many
+    containers, Spark does not start otherwise.
     """
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if name == "env":
+            value = {"SPARK_LOCAL_HOSTNAME": "localhost"} | jvm_environment(value)
         super().__setitem__(name, _ignore_signals if name == "preexec_fn" else value)
 
 

@@ -21,6 +21,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.http_get import AnswerError, fetch
+from scylla_spark.io.host.process_limits import refuse_optimized_python
 
 _MODULES: Final = {
     "plain": "plain.PlainLoginModule",
@@ -38,7 +39,9 @@ def python_options(kafka: Kafka) -> dict[str, Any]:
 
     Raises:
         ConfigError: a file cannot be read, or an option does not exist.
+        SetupError: Python leaves out assertions.
     """
+    refuse_optimized_python()
     options: dict[str, Any] = {"security_protocol": kafka.security_protocol}
     if kafka.ca_file is not None:
         options["ssl_cafile"] = _readable("kafka.ca_file", kafka.ca_file)

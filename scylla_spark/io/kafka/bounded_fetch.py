@@ -17,17 +17,17 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-import structlog
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import Fetcher
 from kafka.record.memory_records import MemoryRecords
 
 from scylla_spark.io.kafka.sound_batches import NotSound, opened
+from scylla_spark.log import get_logger
 
 MOST_TAKEN: Final = 32 << 20
 """Bytes of records, as they are unpacked, after which a poll takes no more; a batch may hold some more than that."""
 
-log = structlog.get_logger("kafka")
+log = get_logger("kafka")
 
 
 def bounded(consumer: KafkaConsumer) -> KafkaConsumer:

@@ -20,7 +20,6 @@ import socket
 from contextlib import suppress
 from typing import Any, Final
 
-import structlog
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.consumer import ConsumerCoordinator
@@ -30,8 +29,9 @@ from kafka.producer.transaction_manager import TransactionManager, TransactionSt
 
 from scylla_spark.clock import boot_us
 from scylla_spark.io.host.resolving import resolved
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("kafka")
+log = get_logger("kafka")
 
 RESOLVE_S: Final = 3.0
 

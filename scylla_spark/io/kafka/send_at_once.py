@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import structlog
+from scylla_spark.log import get_logger
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
 
-log = structlog.get_logger("kafka")
+log = get_logger("kafka")
 
 
 def never_waiting(producer: KafkaProducer, topics: Iterable[str]) -> KafkaProducer:

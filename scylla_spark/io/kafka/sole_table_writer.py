@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
@@ -25,11 +24,12 @@ from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer
+from scylla_spark.log import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 MARGIN_US: Final = 3_000_000
 PATIENCE_S: Final = 60.0

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-import structlog
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
@@ -15,10 +14,11 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.kafka.topics import END, MAX_MESSAGE_BYTES, admin, once_known
+from scylla_spark.log import get_logger
 
 _UNKNOWN: Final = UnknownTopicOrPartitionError.errno
 
-log = structlog.get_logger("kafka")
+log = get_logger("kafka")
 
 
 def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:

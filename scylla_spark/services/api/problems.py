@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -15,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from scylla_spark import errors
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 MEDIA_TYPE: Final = "application/problem+json"
 _MOST_FAULTS: Final = 20

@@ -18,19 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import structlog
-
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Api, Settings
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host import die_with_parent
+from scylla_spark.log import get_logger
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 READY: Final = b"ready\n"
 _BACKLOG: Final = 512
@@ -67,8 +66,8 @@ class ApiService:
         Raises:
             ConfigError: it cannot listen there, or others would reach it.
         """
-        if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-            log.warning("no HTTP API: install scylla-spark[api]")
+        if missing := [name for name in ("fastapi", "jinja2", "uvicorn") if find_spec(name) is None]:
+            log.warning("no HTTP API and no dashboard: pip install 'scylla-spark[api]'", missing=missing)
             self._settled.set()
             return
         check_address(self._settings.api)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-import structlog
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -18,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from scylla_spark.clock import now_us
+from scylla_spark.log import get_logger
 from scylla_spark.services.dashboard import charts, value_texts
 from scylla_spark.services.dashboard.assets import Assets
 from scylla_spark.services.dashboard.guard import check_form, read_form
@@ -27,7 +27,7 @@ from scylla_spark.services.dashboard.presses import Presses, press_of
 from scylla_spark.services.dashboard.sessions import RENEWED_US, SESSION, Session, Sessions
 from scylla_spark.visible import visible
 
-log = structlog.get_logger("dashboard")
+log = get_logger("dashboard")
 
 NAVIGATION: Final = (
     ("now", "Now"), ("tasks", "Tasks"), ("lanes", "Lane"), ("schedules", "Schedules"), ("time", "Time machine"), ("system", "System"),

@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
-import structlog
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
@@ -27,11 +26,12 @@ from scylla_spark.core.redaction import Redaction
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.log_ring import LogMemory
 from scylla_spark.io.kafka.topics import producer
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
 from scylla_spark.services.dispatch.log_queue import LogQueue, Waiting
 from scylla_spark.services.metrics_server import PREFIX
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 _SLICE: Final = 32  # frames of a child that are read in one go: a fraction of a millisecond
 _LARGE_SLICE: Final = (

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import structlog
-
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
@@ -37,6 +35,7 @@ from scylla_spark.io.kafka.broker_clock import clock_offset
 from scylla_spark.io.kafka.send_at_once import never_waiting, send_at_once
 from scylla_spark.io.kafka.send_together import together
 from scylla_spark.io.kafka.topics import producer
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import TakesLines
 from scylla_spark.services.dispatch.engine_settings import (
@@ -60,7 +59,7 @@ from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner
 from scylla_spark.services.dispatch.stepwise_work import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail, longest_drain_s
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 _MAX_SLEEP_S = 0.5
 # With more than this under way, news is gathered for a moment: few large batches cost less than many small ones.

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-import structlog
-
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.mailbox import Message
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 _FIRST_US: Final = 100_000
 _MOST_US: Final = 5_000_000

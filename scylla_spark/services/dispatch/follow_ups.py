@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from scylla_spark.config.settings import Topics
 from scylla_spark.core.engine import action
 from scylla_spark.core.follow_up import TASK, FollowUp
@@ -19,9 +17,10 @@ from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.io.kafka.command_sender import record_of
 from scylla_spark.io.kafka.send_at_once import send_at_once
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.joint_acknowledgement import Acknowledgements
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 REFUSED: Final = "follow_up_refused"
 UNACKNOWLEDGED: Final = "follow_up_unacknowledged"

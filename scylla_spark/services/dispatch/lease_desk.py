@@ -13,8 +13,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
-import structlog
-
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.engine import Engine
@@ -46,11 +44,12 @@ from scylla_spark.core.records.desk_messages import (
 )
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.deployment_secret import desk_secret
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.note_redaction import NoteRedaction
 
-log = structlog.get_logger("desk")
+log = get_logger("desk")
 
 _GREETING_S: Final = 5.0
 _MOST_CONNECTIONS: Final = 256

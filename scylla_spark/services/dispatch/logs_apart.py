@@ -14,7 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
@@ -22,11 +21,12 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, counters, memory_fd
 from scylla_spark.services.dispatch.log_process import COUNTS, DEAD, LET_GO, MOST_BYTES, READ
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 _LOOK_S: Final = 0.05
 _AGAIN_US: Final = 1_000_000

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-import structlog
-
 from scylla_spark.core.engine.action import AskNames, Reload
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
@@ -17,11 +15,12 @@ from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
 from scylla_spark.io.delta.passing_errors import is_passing
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scanner import OpenTasks, pieces
 from scylla_spark.services.dispatch.stepwise_work import Ask, Pause, Read, Runner, Steps
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 AGAIN_S = 1.0
 T = TypeVar("T")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-import structlog
 from kafka import KafkaConsumer, TopicPartition
 
 from scylla_spark.clock import boot_us
@@ -16,9 +15,10 @@ from scylla_spark.core.records.fact import OutcomeRecord, Unreadable, decode
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.io.kafka.fetch_pace import pace_of
 from scylla_spark.io.kafka.topics import consumer
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.partition_ends import PartitionEnds
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 POLL_MS = 100
 MOST_EXPECTED = 10_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-import structlog
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from scylla_spark.clock import boot_us
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 ANSWER_MS: Final = 2_000  # who asks reads nothing meanwhile
 AGAIN_US: Final = 5_000_000

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import structlog
 from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 
@@ -23,8 +22,9 @@ from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import consumer
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 _POLL_MS: Final = 200  # a poll returns at once when something comes
 _AGAIN_S: Final = 1.0

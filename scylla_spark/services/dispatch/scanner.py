@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.engine import Engine
@@ -21,11 +19,12 @@ from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.open_tasks import Bound
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scan_rows import Slice
 from scylla_spark.services.dispatch.stepwise_work import Ask, Read, Steps
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 ROWS_PER_MESSAGE = 500  # the engine stays responsive between messages …
 BYTES_PER_MESSAGE = 8 * 1024 * 1024  # … and can let go of what is too much

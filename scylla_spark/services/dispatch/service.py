@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors import catalog
 from scylla_spark.executors.interface import OnSession
+from scylla_spark.log import get_logger
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from scylla_spark.services.dispatch.dispatcher import Dispatcher
     from scylla_spark.services.dispatch.logs_apart import LogsApart
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 
 class DispatchService:

@@ -13,11 +13,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import structlog
-
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.mailbox import Mailbox
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 T = TypeVar("T")
 

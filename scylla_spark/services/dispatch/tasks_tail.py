@@ -12,7 +12,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-import structlog
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.net.selector import KernelEvent
@@ -30,10 +29,11 @@ from scylla_spark.core.tenure import Tenure
 from scylla_spark.duration import duration_us
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer
+from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.partition_ends import PartitionEnds
 
-log = structlog.get_logger("dispatch")
+log = get_logger("dispatch")
 
 T = TypeVar("T")
 CONFIRM_EVERY_US = 2_000_000

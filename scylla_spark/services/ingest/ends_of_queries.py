@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from scylla_spark.clock import boot_us
+from scylla_spark.log import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 
 def end_query(spark: SparkSession, query: StreamingQuery, until_us: int, between: str) -> None:
@@ -35,7 +34,7 @@ def end_query(spark: SparkSession, query: StreamingQuery, until_us: int, between
                 log.info("the stop waits for a batch", query=name, limit_s=round((until_us - told_us) / 1e6, 1))
             pause.wait(0.1)
         if busy:
-            log.warning("a batch is cut off; the next start repeats it", query=name)
+            log.info("a batch is cut off; the next start repeats it", query=name)
             context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark cancels no jobs to come
             for group in (str(query.runId), between):  # the query's own stop cancels the jobs of that moment only
                 context.cancelJobGroupAndFutureJobs(group)

@@ -19,8 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-import structlog
-
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
@@ -39,6 +37,7 @@ from scylla_spark.io.kafka.sole_table_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
 from scylla_spark.io.kafka.topic_setup import ensure_topics, partition_count
 from scylla_spark.io.kafka.topics import end_offsets, newest_append_us, offset_ranges, source_options
+from scylla_spark.log import get_logger
 from scylla_spark.services.ingest.ends_of_queries import end_query
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.locked_tables import LockedTables
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 _callbacks = logging.getLogger("py4j.clientserver")  # shows a stack for each batch that a stop interrupts
 
 _SMALL_BATCH = 5_000  # fewer new records than this wait for more …

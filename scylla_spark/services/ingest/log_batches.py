@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
@@ -21,6 +20,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.topics import consumer, offset_ranges
+from scylla_spark.log import get_logger
 from scylla_spark.schemas import ATTEMPT_LOGS, LOG_PROGRESS
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import same_append
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from kafka import KafkaConsumer
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 _FAILED_S: Final = 30.0
 _JOIN_S: Final = 60.0

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
-
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.duration import duration_us
 from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.log import get_logger
 from scylla_spark.schemas import TABLES
 from scylla_spark.services.ingest.close_hours import HourCloser
 from scylla_spark.services.ingest.compact import COMPACTED, Compactor
@@ -24,7 +23,7 @@ from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.purge import Purger
 from scylla_spark.services.ingest.queue_retention import QueueRetention
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 
 @dataclass(slots=True)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import structlog
-
 from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.new_tables import fold_target_us
 from scylla_spark.io.delta.spark_tables import MOST_MERGED_FILES, Extent, HourBucket, Tables, bounds
+from scylla_spark.log import get_logger
 from scylla_spark.services.ingest.progress import Progress
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 
 class DeferredFolder:

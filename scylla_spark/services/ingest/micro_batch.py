@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import structlog
-
 from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.jvm_error_cause import value_failed
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Poison, Unread
 from scylla_spark.io.kafka.stream_offsets import Batch, Range
+from scylla_spark.log import get_logger
 from scylla_spark.transforms.portions import CUT, Portion, judge_portion
 from scylla_spark.transforms.records import ddl
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from scylla_spark.schemas import Column
     from scylla_spark.transforms.portions import Judge
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 _FEW: Final = 64  # fewer records are not worth a guess of how many fit
 _MOST_DOUBTED: Final = 100  # more records of one batch that Spark cannot write are not the records' fault

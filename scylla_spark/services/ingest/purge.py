@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
@@ -21,6 +20,7 @@ from scylla_spark.core.table_progress import Mark
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
 from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.log import get_logger
 from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open
 from scylla_spark.services.ingest.queue_retention import QueueRetention
@@ -28,7 +28,7 @@ from scylla_spark.services.ingest.queue_retention import QueueRetention
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 _READERS_LAG_US: Final = duration_us("15m")  # no reader's progress is older
 _DROP_STEP_US: Final = duration_us("6h")

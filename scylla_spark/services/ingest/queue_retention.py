@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
@@ -23,13 +22,14 @@ from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.spark_tables import HourBucket, in_places
 from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.log import get_logger
 from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, KEY_NAMES, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import LockedTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 _CARRIED: Final = ("result", "error_class", "error_message", "error_stack", "work", "outputs", "progress_note")
 """What is cleared of a completion."""

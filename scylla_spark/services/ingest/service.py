@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.host.foreign_errors import outage_in
 from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.log import get_logger
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from scylla_spark.services.ingest.ingest import Ingest
 
-log = structlog.get_logger("ingest")
+log = get_logger("ingest")
 
 _AWAY_US: Final = 60_000_000  # so long a broker may be away while the queries start
 _AGAIN_S: Final = 1.0

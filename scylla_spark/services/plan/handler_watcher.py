@@ -8,8 +8,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
-import structlog
-
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.planner import Planner
@@ -17,9 +15,10 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.http_get import AnswerError, fetch
 from scylla_spark.io.kafka.records_reader import LogReader
+from scylla_spark.log import get_logger
 from scylla_spark.services.daemon_threads import DaemonThreads
 
-log = structlog.get_logger("plan")
+log = get_logger("plan")
 
 _EVERY_US: Final = 10_000_000
 _TIMEOUT_S: Final = 5.0

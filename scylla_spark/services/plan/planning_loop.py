@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
-import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from scylla_spark import failpoint
@@ -32,13 +31,14 @@ from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.records_reader import LogReader
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
+from scylla_spark.log import get_logger
 from scylla_spark.services.plan.handler_watcher import HandlerWatcher
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.notification_channels import channels_of
 from scylla_spark.services.plan.planner_clock import PlannerClock
 from scylla_spark.services.plan.table_watcher import TableWatcher
 
-log = structlog.get_logger("plan")
+log = get_logger("plan")
 
 _LONGEST_POLL_MS: Final = 100
 _MOST_UNDER_WAY: Final = 64  # groups that were sent and not read back

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from kafka.errors import KafkaError
 
 from scylla_spark.config.settings import Settings
@@ -15,6 +14,7 @@ from scylla_spark.errors import ConfigError, SchedulerError
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.sole_table_writer import SoleHolder
+from scylla_spark.log import get_logger
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.planner_clock import ClockIsWrong
@@ -24,7 +24,7 @@ from scylla_spark.services.service import Role
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger("plan")
+log = get_logger("plan")
 
 _AGAIN_S: Final = 1.0
 _CLOCK_AGAIN_S: Final = 3.0

@@ -9,8 +9,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-import structlog
-
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.planner import Planner
@@ -31,11 +29,12 @@ from scylla_spark.io.delta.watched.commit_follower import (
     located,
     watchable_places,
 )
+from scylla_spark.log import get_logger
 from scylla_spark.services.daemon_threads import DaemonThreads
 from scylla_spark.services.plan.look_turns import LookTurns
 from scylla_spark.visible import as_clause
 
-log = structlog.get_logger("plan")
+log = get_logger("plan")
 
 _LOOK_AROUND_S: Final = 0.1
 

@@ -1,4 +1,4 @@
-"""What happened beside what a forecast says: start delays and makespans of all tasks, of each queue and of the worst lanes."""
+"""Two forecasts of a past window side by side: start delays and makespans of all tasks, of each queue and of the worst lanes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 SHARES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))
 
 
-def outlook(tasks: pl.DataFrame, played: Played, *, lanes: int) -> list[dict[str, Any]]:
-    """Compares.
+def outlook(tasks: pl.DataFrame, today: Played, changed: Played, *, lanes: int) -> list[dict[str, Any]]:
+    """Compares a forecast under the limits of today with one under changed limits; what was measured stands beside them.
+
+    Both are forecasts, so that what the engine of the forecast does better than a real deployment is in both.
 
     A start delay is the time from when a task could start (its scheduled time, or its enqueueing if that was later) to the
     start of its first attempt; a makespan is from the first such time to the last end. Tasks that the forecast never starts
@@ -21,17 +23,18 @@ def outlook(tasks: pl.DataFrame, played: Played, *, lanes: int) -> list[dict[str
 
     Args:
         tasks: rows of `io.delta.forecast_material.TaskHistory.tasks`.
-        played: what the forecast says of each.
+        today: what the forecast says of each under the limits of today.
+        changed: the same under changed limits.
         lanes: how many lanes to show: those with the greatest predicted delay.
 
     Returns:
-        Rows with `scope` ("all", "queue" or "lane"), `name`, `count`, `never_started`, and for each of p50, p95, p99 and max
-        `<name>_ms` and `predicted_<name>_ms`, then `makespan_s` and `predicted_makespan_s`; figures that nothing is known
-        for are None.
+        Rows with `scope` ("all", "queue" or "lane"), `name`, `count`, `never_started` under changed limits, and for each of p50,
+        p95, p99 and max `<name>_ms` (today), `predicted_<name>_ms` (changed) and `measured_<name>_ms` (what really was), then
+        the same three of `makespan_s`; figures that nothing is known for are None.
     """
     import polars as pl
 
-    rows = _delays(tasks, played)
+    rows = _delays(tasks, today, changed)
     everything = _figures(rows.with_columns(name=pl.lit("")), "all")
     queues = _figures(rows.with_columns(name="queue"), "queue")
     worst = rows.group_by("ordering_id").agg(pl.col("predicted_us").max(), pl.col("never").sum())
@@ -42,35 +45,37 @@ def outlook(tasks: pl.DataFrame, played: Played, *, lanes: int) -> list[dict[str
     return everything + queues + sorted(ranked, key=lambda row: order[row["name"]])
 
 
-def _delays(tasks: pl.DataFrame, played: Played) -> pl.DataFrame:
+def _delays(tasks: pl.DataFrame, today: Played, changed: Played) -> pl.DataFrame:
     import polars as pl
 
-    predicted = pl.DataFrame(
-        {"started": memoryview(played.started_us).tolist(), "ended": memoryview(played.finished_us).tolist()},
-        schema={"started": pl.Int64, "ended": pl.Int64},
+    known, ended = pl.col("known_us"), pl.col("finished_us")
+    columns = {"measured_us": pl.col("started_us") - known, "measured_ended_us": ended}
+    for name, played in (("today", today), ("predicted", changed)):
+        started = pl.Series(memoryview(played.started_us).tolist(), dtype=pl.Int64)
+        finished = pl.Series(memoryview(played.finished_us).tolist(), dtype=pl.Int64)
+        starts = pl.lit(started) != NEVER_US
+        columns |= {
+            f"{name}_us": pl.when(starts).then(pl.lit(started) - known),
+            f"{name}_ended_us": pl.when(starts).then(pl.lit(finished)),
+        }
+    return tasks.select("queue", "ordering_id", "known_us", **columns).with_columns(
+        never=pl.col("predicted_us").is_null()
     )
-    never = pl.col("started") == NEVER_US
-    return tasks.hstack(predicted).select(
-        "queue", "ordering_id", "known_us", "finished_us", never=never,
-        actual_us=pl.col("started_us") - pl.col("known_us"),
-        predicted_us=pl.when(~never).then(pl.col("started") - pl.col("known_us")),
-        ended_us=pl.when(~never).then("ended"),
-    )  # fmt: skip
 
 
 def _figures(rows: pl.DataFrame, scope: str) -> list[dict[str, Any]]:
     """One row per `name`, by name."""
     import polars as pl
 
+    sides = (("", "today"), ("predicted_", "predicted"), ("measured_", "measured"))
     figures = [
-        (pl.col(column).quantile(share, "higher") / 1000).round(3).alias(f"{prefix}{name}_ms")
+        (pl.col(f"{side}_us").quantile(share, "higher") / 1000).round(3).alias(f"{prefix}{name}_ms")
         for name, share in SHARES
-        for prefix, column in (("", "actual_us"), ("predicted_", "predicted_us"))
+        for prefix, side in sides
     ]
-    begin = pl.col("known_us").min()
-    found = rows.group_by("name").agg(
-        *figures, count=pl.len(), never_started=pl.col("never").sum(),
-        makespan_s=((pl.col("finished_us").max() - begin) / 1e6).round(3),
-        predicted_makespan_s=((pl.col("ended_us").max() - begin) / 1e6).round(3),
-    )  # fmt: skip
+    figures += [
+        ((pl.col(f"{side}_ended_us").max() - pl.col("known_us").min()) / 1e6).round(3).alias(f"{prefix}makespan_s")
+        for prefix, side in sides
+    ]
+    found = rows.group_by("name").agg(*figures, count=pl.len(), never_started=pl.col("never").sum())
     return [{"scope": scope} | row for row in found.sort("name").to_dicts()]

@@ -1,4 +1,4 @@
-"""What would have been: a past window of the tables again, under what is in force of queues with some of it changed."""
+"""What would have been: a past window of the tables played twice, under what is in force of queues, and with some of that changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Question(NamedTuple):
     Attributes:
         start_us: scheduled at or after this, microseconds since the epoch.
         stop_us: scheduled before this.
-        changes: queue → fields of its definition that are different, JSON values by their names on the wire.
+        changes: queue → fields of its definition that are different, JSON values by their names on the wire. That a queue is
+            paused counts only where it stands here: a pause of today says nothing of the past.
         slots: tasks that run at once; None: `dispatch.max_children`.
         fact_delay_us: how long a recorded outcome takes to count, microseconds.
         capacity: tasks a second that dispatchers release; 0: any number.
@@ -49,13 +50,13 @@ class Question(NamedTuple):
 
 
 class WhatIf(NamedTuple):
-    """What was beside what would have been.
+    """A window under the limits of today beside the same under changed ones.
 
     Attributes:
         tasks: that were played.
         unfinished: that had not ended, and were left out.
         unrun: that ended without a run, and were left out.
-        slots: tasks that ran at once.
+        slots: tasks that ran at once under changed limits.
         seconds: that it took to play.
         rows: as `forecast_beside_history.outlook` gives them.
     """
@@ -69,7 +70,7 @@ class WhatIf(NamedTuple):
 
 
 def what_if(settings: Settings, question: Question) -> WhatIf:
-    """Plays.
+    """Plays the window under the limits of today, and again under changed ones.
 
     Tasks of queues that workers lease from are played as if they were pushed: how many workers there were, nobody knows.
 
@@ -82,24 +83,25 @@ def what_if(settings: Settings, question: Question) -> WhatIf:
         NotFoundError: there are no tables, or nothing ran in that window.
     """
     readers = TableReader.of(settings)
-    queues = limits_in_force(settings, readers, question.changes)
+    in_force, queues = (limits_in_force(settings, readers, changes) for changes in ({}, question.changes))
     found = past(readers, question.start_us, question.stop_us)
-    model = model_of(settings, readers.rules().partitions)
-    model = replace(
-        model, slots=question.slots or model.slots, fact_delay_us=question.fact_delay_us, queues=queues,
+    today = replace(
+        model_of(settings, readers.rules().partitions), fact_delay_us=question.fact_delay_us, queues=in_force,
         cost_us=1_000_000 // question.capacity if question.capacity else 0,
     )  # fmt: skip
+    changed = replace(today, slots=question.slots or today.slots, queues=queues)
     begun = boot_us()
-    played = forecast(found.tasks, model)
+    was = forecast(found.tasks, today)
+    would_be = was if changed == today else forecast(found.tasks, changed)
     seconds = (boot_us() - begun) / 1e6
-    rows = outlook(found.tasks, played, lanes=question.lanes)
-    return WhatIf(len(found.tasks), found.unfinished, found.unrun, model.slots, seconds, rows)
+    rows = outlook(found.tasks, was, would_be, lanes=question.lanes)
+    return WhatIf(len(found.tasks), found.unfinished, found.unrun, changed.slots, seconds, rows)
 
 
 def limits_in_force(
     settings: Settings, readers: TableReader, changes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, QueueLimits]:
-    """The limits of all queues: what is stored of them, else what the settings say, with changes.
+    """The limits of all queues: what is stored of them, else what the settings say, with changes; none is paused but by these.
 
     Args:
         settings: with start values.
@@ -116,7 +118,11 @@ def limits_in_force(
             stored[name] = revision, text
     now = start | {name: json.loads(text) for name, (_, text) in stored.items() if text is not None}
     now |= {name: now.get(name, {}) | dict(fields) | {"name": name} for name, fields in changes.items()}
-    return {name: replace(limits_of(read_queue(definition)), pull=False) for name, definition in now.items()}
+    limits = {name: replace(limits_of(read_queue(definition)), pull=False) for name, definition in now.items()}
+    return {
+        name: limit if "paused" in changes.get(name, {}) else replace(limit, paused=False)
+        for name, limit in limits.items()
+    }
 
 
 def what_if_apart(settings: Settings, question: Question, timeout_s: float) -> WhatIf:

@@ -1,9 +1,14 @@
-"""`scylla-spark demo`, as a stranger runs it: it shows everything, checks itself, and leaves nothing behind."""
+"""`scylla-spark demo`, as a stranger runs it: it shows everything, checks itself, and leaves nothing behind.
+
+The stranger's machine is an odd one: locale C, folders with letters beyond ASCII, warnings that are errors, and a host whose own
+name does not resolve.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,18 +18,30 @@ import pytest
 
 COMMAND = [str(Path(sys.executable).with_name("scylla-spark")), "demo", "--json"]
 
+UNSHARED = ["unshare", "--uts", "sh", "-c", 'hostname no-such-host.invalid && exec "$0" "$@"']
+
+
+def nameless() -> list[str]:
+    """What starts a command on a host whose name does not resolve; nothing where only root may do that."""
+    tried = shutil.which("unshare") and subprocess.run([*UNSHARED, "true"], capture_output=True, check=False)
+    return UNSHARED if tried and tried.returncode == 0 else []
+
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
     """One run, in an empty folder, with a temporary directory and settings of its own."""
-    home = tmp_path_factory.mktemp("demo")
+    home = tmp_path_factory.mktemp("dämo")
     temporary = home / "tmp"
     temporary.mkdir()
     environment = os.environ | {
         "TMPDIR": str(temporary),
         "SCYLLASPARK_KAFKA__BOOTSTRAP_SERVERS": "nowhere.invalid:9092",
+        "LC_ALL": "C",
+        "PYTHONWARNINGS": "error",
     }
-    ran = subprocess.run(COMMAND, cwd=home, env=environment, capture_output=True, text=True, timeout=700, check=False)
+    ran = subprocess.run(
+        [*nameless(), *COMMAND], cwd=home, env=environment, capture_output=True, text=True, timeout=700, check=False
+    )
     ran.folder = home  # type: ignore[attr-defined]
     return ran
 

@@ -8,7 +8,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
-import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scylla_spark.clock import boot_us, now_us
@@ -18,6 +17,7 @@ from scylla_spark.core.plan.state.stored_token import StoredToken
 from scylla_spark.core.scopes import EVERYTHING, Rights, read_rights
 from scylla_spark.core.token_text import TokenText, proves, read_token
 from scylla_spark.errors import SchedulerError
+from scylla_spark.log import get_logger
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access.refusals import Refusals
 from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNSAID
@@ -27,7 +27,7 @@ from scylla_spark.services.api.access.while_it_holds import WhileItHolds
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.dashboard.own_api import VOUCHED_TOKEN
 
-audit = structlog.get_logger("audit")
+audit = get_logger("audit")
 
 ALWAYS: Final = "always"
 DRY_RUN: Final = "scylla_spark.dry_run"

@@ -11,14 +11,14 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from scylla_spark.core.bounded_text import clean
 from scylla_spark.core.plan.state.audit_entry import MOST_CHARS, MOST_ENTRIES, AuditEntry
 from scylla_spark.errors import ArgumentError, SchedulerError
+from scylla_spark.log import get_logger
 from scylla_spark.services.api.http.metrics import ApiMetrics
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 _MOST_WAITING: Final = 1_000
 _PAUSE_S: Final = 1.0

@@ -8,12 +8,12 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from scylla_spark.core.plan.state.stored_token import StoredToken
 from scylla_spark.errors import SchedulerError, UnreachableError
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 FRESH_S: Final = 1.0  # so old, it is looked at again, beside the answer …
 OLDEST_S: Final = 5.0  # … and so old, nobody is let in by it

@@ -219,31 +219,36 @@ async def clear(
 
 
 class DelaysView(BaseModel):
-    """Start delays of some tasks: as they were, and as they would have been."""
+    """Start delays of some tasks: played with the limits of today, with the changed ones, and as they were measured then."""
 
     scope: Literal["all", "queue", "lane"]
     name: str
     count: int
-    never_started: Annotated[int, Field(description="Would not have started at all, such as those of a paused queue")]
+    never_started: Annotated[int, Field(description="Would not have started at all with the changed limits")]
     p50_ms: float | None
     predicted_p50_ms: float | None
+    measured_p50_ms: float | None
     p95_ms: float | None
     predicted_p95_ms: float | None
+    measured_p95_ms: float | None
     p99_ms: float | None
     predicted_p99_ms: float | None
+    measured_p99_ms: float | None
     max_ms: float | None
     predicted_max_ms: float | None
+    measured_max_ms: float | None
     makespan_s: Annotated[float | None, Field(description="From the first time that one could start to the last end")]
     predicted_makespan_s: float | None
+    measured_makespan_s: float | None
 
 
 class SimulationView(BaseModel):
-    """What was, beside what would have been."""
+    """A past window with the limits of today, beside the same with changed ones."""
 
     tasks: Annotated[int, Field(description="That were played")]
     unfinished: Annotated[int, Field(description="Left out, as they had not ended")]
     unrun: Annotated[int, Field(description="Left out, as they ended without a run")]
-    slots: Annotated[int, Field(description="Tasks that ran at once")]
+    slots: Annotated[int, Field(description="Tasks that ran at once with the changed limits")]
     seconds: float
     rows: list[DelaysView]
 
@@ -270,7 +275,10 @@ async def simulate(
     until: Annotated[Instant | None, Query(alias="to", description="Scheduled before; default: now")] = None,
     slots: Annotated[int | None, Query(ge=1, le=100_000, description="Tasks that run at once; default: as now")] = None,
 ) -> Response:
-    """Play a past window of all queues again, with some fields of this one changed. Nothing runs, nothing is changed."""
+    """Play a past window of all queues with the limits of today, and again with some fields of this one changed.
+
+    Nothing runs, nothing is changed. No queue is paused unless `paused` is given.
+    """
     plain, now = name_of(name), now_us()
     start = to_us(since) if since is not None else now - DAY_US
     question = Question(start, to_us(until) if until is not None else now, {plain: _wire(plain, fields)}, slots)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-import structlog
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
@@ -22,10 +21,11 @@ from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.table_progress import Mark, joined
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.kafka import topics
+from scylla_spark.log import get_logger
 from scylla_spark.services.api.follow.recent_records import Beyond, BeyondTables, Happened, Raw, Standing
 from scylla_spark.services.daemon_threads import DaemonThreads
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 Listener = Callable[[Happened], None]
 Missed = Callable[[], None]

@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Final
 
-import structlog
 from fastapi import Header
 from pydantic import BaseModel
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
@@ -19,6 +18,7 @@ from scylla_spark.core.key_view import key_view
 from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import SchedulerError
+from scylla_spark.log import get_logger
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.answer_json import answer_json
 from scylla_spark.services.api.context import Api, Asked, Own, answers, iso_us, router
@@ -29,7 +29,7 @@ from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.views import ErrorView, KeyView, error_view
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 routes = router()
 
 _QUIET_S: Final = 10.0  # then a comment is sent, so that both sides know of each other

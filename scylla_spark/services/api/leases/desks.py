@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.explain import ask
@@ -43,9 +42,10 @@ from scylla_spark.core.records.desk_messages import (
 )
 from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import SchedulerError, UnreachableError
+from scylla_spark.log import get_logger
 from scylla_spark.services.api.leases.calls_on_the_way import CallsOnTheWay, call_at_hand
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 _TURN_S: Final = 0.02
 _CALM_S: Final = 0.1  # a turn of the loop that is no later than this was kept by nothing

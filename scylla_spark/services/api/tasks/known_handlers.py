@@ -8,14 +8,14 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from scylla_spark.client.handlers import Catalogue, warning_of, warnings_of
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records.command import Command
 from scylla_spark.errors import SchedulerError
+from scylla_spark.log import get_logger
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 _AT_ONCE: Final = 2
 _FRESH_US: Final = 10_000_000

@@ -11,19 +11,19 @@ from typing import Annotated, Any, Final
 
 import anyio
 import anyio.to_thread
-import structlog
 from fastapi import Header, Query, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of, place_of
+from scylla_spark.log import get_logger
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.ids import TaskId, key_of
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 routes = router()
 
 _MOST_LINES: Final = 10_000

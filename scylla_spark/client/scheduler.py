@@ -156,6 +156,8 @@ class Scheduler:
         """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.
 
         The same call again is the same task, also after the grace: what stands already is not refused as too late.
+        If the task of a key has ended, nothing is sent, whatever the payload is. Then the handle has `repeated`. This is checked if
+        `at` and `uniqueness_key` are given and that time has come, because only such a key can have ended by a run.
 
         Args:
             handler: name of a registered function, or the function; None: the deployment's default handler, or a lease.
@@ -171,13 +173,17 @@ class Scheduler:
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
         command = enqueue_arguments.command(now_us(), handler, payload, **options)
+        named = options.get("uniqueness_key") is not None
+        repeated = named and options.get("at") is not None and same_enqueue.has_ended(self.connection, command)
         try:
-            self.connection.send(command)
+            if not repeated:
+                self.connection.send(command)
         except ArgumentError as error:
-            if options.get("uniqueness_key") is None or not same_enqueue.stands(self.connection, command, error):
+            repeated = named and same_enqueue.stands(self.connection, command, error)
+            if not repeated:
                 raise
         self.handler_warnings.log([command.handler])
-        return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler))
+        return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler), repeated=repeated)
 
     def task(self, key: TaskKey | str) -> TaskHandle:
         """A handle on a task, by key or by the key's text form; asks nobody yet."""

@@ -1,4 +1,4 @@
-"""Whether an enqueue says once more what stands already: who had no answer sends the same again, be it after the grace."""
+"""Whether the task of an enqueue exists already or has ended: a client that had no answer sends the same again, also after the grace."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ def is_same(before: Command, wanted: Command, default_handler: str | None) -> bo
         and all(getattr(before, name) == getattr(wanted, name) for name in _COMPARED)
         and json.loads(before.payload) == json.loads(wanted.payload)
     )
+
+
+def has_ended(connection: Connection, command: Command) -> bool:
+    """Whether the task of a key has ended, so that another enqueue of the key would run nothing.
+
+    A task whose time is yet to come is not looked up, because the look takes some milliseconds. If it was cancelled, it stays so.
+
+    Args:
+        connection: to the deployment, whose tables and logs are read.
+        command: enqueues the key.
+    """
+    return command.key.time_us <= command.enqueued_us and TaskHandle(connection, command.key).has_ended()
 
 
 def stands(connection: Connection, command: Command, refusal: ArgumentError) -> bool:

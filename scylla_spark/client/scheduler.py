@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, TypeVar, Unpack, overload
 
 from scylla_spark.client import notification_rules
 from scylla_spark.client.connection import Connection
@@ -27,7 +30,7 @@ from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, WaitTimeoutError
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError, WaitTimeoutError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
+_local: Final = threading.Lock()  # held while a local deployment runs
 
 
 class Scheduler:
@@ -56,7 +60,7 @@ class Scheduler:
     def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
         self.connection = Connection(settings, spark)
         self.handler_warnings = HandlerWarnings(self.connection)
-        self._unique_keys = UniqueKeys(self.connection, self._is_reusable)
+        self._unique_keys = UniqueKeys(self.connection, partial(_is_reusable, self.connection))
 
     @classmethod
     def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
@@ -89,13 +93,20 @@ class Scheduler:
             **overrides: settings, nested sections as dicts.
 
         Raises:
+            ConflictError: a local deployment runs in this process already.
             WaitTimeoutError: it was not ready within two minutes.
         """
         import tempfile
 
         from scylla_spark.services.deployment import Deployment
 
+        if not _local.acquire(blocking=False):
+            raise ConflictError(
+                "A local deployment already runs in this process, and a process has one Spark session only.",
+                hint="End its `with` block first, or run the other one in a process of its own, such as `scylla-spark up --data DIR`.",
+            )
         with ExitStack() as stack:
+            stack.callback(_local.release)
             folder = (
                 path if path is not None else stack.enter_context(tempfile.TemporaryDirectory(prefix="scylla-spark-"))
             )
@@ -200,19 +211,38 @@ class Scheduler:
 
         Raises:
             UnreachableError: some were not acknowledged; `fields["sent"]` were.
+            SchedulerError: the iterable raised, which is its cause. `fields["keys"]` are of the tasks that were sent before, and
+                `fields["refused"]` are those that were refused.
         """
         refused: list[Refused] = []
         keys: list[TaskKey] = []
         handlers: set[str | None] = set()
-        futures, sender = [], self.connection.sender
-        for index, task in enumerate(tasks):
+        sender, given = self.connection.sender, iter(tasks)
+        futures: list[Any] = []
+        for index in count():
+            try:
+                task = next(given)
+            except StopIteration:
+                break
+            except Exception as error:
+                sender.finish(futures)
+                raise SchedulerError(
+                    f"The iterable of tasks raised {type(error).__name__}: {error}. {len(keys)} tasks were sent before.",
+                    hint="Enqueueing them again with the same keys does no harm.",
+                    sent=len(keys), keys=tuple(keys), refused=tuple(refused),
+                ) from error  # fmt: skip
             try:
                 command = enqueue_arguments.command(now_us(), **enqueue_arguments.keywords(task))
                 record = sender.record(command)
             except ArgumentError as error:
                 refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
                 continue
-            futures.append(sender.begin(record))
+            try:
+                futures.append(sender.begin(record))
+            except UnreachableError as error:
+                sender.finish(futures)
+                error.fields["sent"] = len(futures)
+                raise
             keys.append(command.key)
             handlers.add(command.handler)
         ends = sender.finish(futures)
@@ -725,9 +755,6 @@ class Scheduler:
     def _tasks_of(self, queue: str) -> QueueTasks:
         return QueueTasks(self.connection, self.connection.task_tables.pages, queue)
 
-    def _is_reusable(self, queue: str) -> bool:
-        return is_reusable(self.connection.plan.state(), self.settings, queue)
-
     def _until(self, name: str, column: str, as_of: datetime | None) -> DataFrame:
         rows = self._table(name)
         return rows if as_of is None else rows.where(rows[column] <= from_us(instant_us(as_of)))
@@ -736,6 +763,10 @@ class Scheduler:
         from scylla_spark.client.tasks import frames
 
         return frames.table(self.spark, self.connection.readers.path, name)
+
+
+def _is_reusable(connection: Connection, queue: str) -> bool:
+    return is_reusable(connection.plan.state(), connection.settings, queue)
 
 
 def _selection(tag: str | None, changed_from: datetime | None, changed_until: datetime | None) -> Selection:

@@ -46,12 +46,10 @@ def test_the_handle_on_an_ended_task_says_repeated_and_what_is_shown_of_the_task
     assert (again.status().payload, again.result("1s")) == ({"v": 1}, 7)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"uniqueness_key": "new", "at": from_us(now_us())}, {"at": from_us(now_us() + 3_600_000_000)}, {"at": None}],
-)
-def test_the_handle_on_a_task_that_was_sent_does_not_say_repeated(scheduler, more):
-    sent = enqueue(scheduler, {"v": 2}, **more)
+@pytest.mark.parametrize(("unique", "later_us"), [("new", 0), ("u", 3_600_000_000), ("u", None)])
+def test_the_handle_on_a_task_that_was_sent_does_not_say_repeated(scheduler, unique, later_us):
+    at = None if later_us is None else from_us(now_us() + later_us)
+    sent = enqueue(scheduler, {"v": 2}, uniqueness_key=unique, at=at)
     assert (sent.repeated, [one.key for one in scheduler.connection.sent]) == (False, [sent.key])
 
 

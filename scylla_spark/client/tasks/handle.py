@@ -84,6 +84,10 @@ class TaskHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"TaskHandle({self.key})"
 
+    def __reduce__(self) -> tuple[type[TaskKey], tuple[object, ...]]:
+        """Is pickled as its key, from which `Scheduler.task` makes a handle."""
+        return TaskKey, tuple(self.key)
+
     def status(self, *, live: bool = True) -> TaskStatus:
         """How the task stands now: tables and both logs.
 

@@ -10,7 +10,7 @@ from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.schemas import COMPLETIONS, TASKS
 from tests.support.api_site import SiteConnection
 from tests.support.delta_tables import append, fact, make, task
@@ -44,6 +44,15 @@ def test_the_handle_on_an_ended_task_says_repeated_and_what_is_shown_of_the_task
     again = enqueue(scheduler, {"v": 2}, at=from_us(ended.time_us))
     assert (again.repeated, scheduler.connection.sent) == (True, [])
     assert (again.status().payload, again.result("1s")) == ({"v": 1}, 7)
+
+
+def test_a_task_is_sent_while_the_tables_cannot_be_reached(scheduler, monkeypatch):
+    def silent(*_):
+        raise UnreachableError("The store does not answer.")
+
+    monkeypatch.setattr(scheduler.connection.readers, "completion", silent)
+    assert not enqueue(scheduler, {"v": 2}, at=from_us(now_us())).repeated
+    assert len(scheduler.connection.sent) == 1
 
 
 @pytest.mark.parametrize(("unique", "later_us"), [("new", 0), ("u", 3_600_000_000), ("u", None)])

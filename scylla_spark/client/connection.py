@@ -79,6 +79,7 @@ class Connection:
         """Is called in a forked child: what was opened before does not work there, and is neither used nor closed."""
         if self._spark is not None or self.readers.is_open:
             self._dropped.detach()
+            _alive.discard(self)
             self.__class__ = _OfParent
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, TypeVar, Unpack, overload
 
@@ -21,7 +20,7 @@ from scylla_spark.client.schedules.calendars import calendar_fields
 from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
 from scylla_spark.client.tasks import enqueue_arguments, same_enqueue
 from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
-from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
+from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused, broken_off
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
@@ -30,7 +29,7 @@ from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError, WaitTimeoutError
+from scylla_spark.errors import ArgumentError, ConflictError, WaitTimeoutError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -211,40 +210,27 @@ class Scheduler:
 
         Raises:
             UnreachableError: some were not acknowledged; `fields["sent"]` were.
-            SchedulerError: the iterable raised, which is its cause. `fields["keys"]` are of the tasks that were sent before, and
-                `fields["refused"]` are those that were refused.
+            SchedulerError: the iterable raised, which is the cause, or Kafka takes no more. `fields["keys"]` are those of the
+                tasks that were sent before, and `fields["refused"]` those that were refused.
         """
         refused: list[Refused] = []
         keys: list[TaskKey] = []
         handlers: set[str | None] = set()
-        sender, given = self.connection.sender, iter(tasks)
-        futures: list[Any] = []
-        for index in count():
-            try:
-                task = next(given)
-            except StopIteration:
-                break
-            except Exception as error:
-                sender.finish(futures)
-                raise SchedulerError(
-                    f"The iterable of tasks raised {type(error).__name__}: {error}. {len(keys)} tasks were sent before.",
-                    hint="Enqueueing them again with the same keys does no harm.",
-                    sent=len(keys), keys=tuple(keys), refused=tuple(refused),
-                ) from error  # fmt: skip
-            try:
-                command = enqueue_arguments.command(now_us(), **enqueue_arguments.keywords(task))
-                record = sender.record(command)
-            except ArgumentError as error:
-                refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
-                continue
-            try:
+        futures, sender = [], self.connection.sender
+        try:
+            for index, task in enumerate(tasks):
+                try:
+                    command = enqueue_arguments.command(now_us(), **enqueue_arguments.keywords(task))
+                    record = sender.record(command)
+                except ArgumentError as error:
+                    refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
+                    continue
                 futures.append(sender.begin(record))
-            except UnreachableError as error:
-                sender.finish(futures)
-                error.fields["sent"] = len(futures)
-                raise
-            keys.append(command.key)
-            handlers.add(command.handler)
+                keys.append(command.key)
+                handlers.add(command.handler)
+        except Exception as error:
+            sender.finish(futures)
+            raise broken_off(error, tuple(keys), tuple(refused)) from error
         ends = sender.finish(futures)
         self.handler_warnings.log(handlers)
         return EnqueueResult(self.connection, len(futures), ends, tuple(refused), keys=tuple(keys))

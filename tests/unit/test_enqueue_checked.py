@@ -254,7 +254,7 @@ def test_what_was_acknowledged_before_a_producer_takes_no_more_is_counted(schedu
     monkeypatch.setattr(producer, "send", full)
     with pytest.raises(UnreachableError) as caught:
         scheduler.enqueue_many([{"handler": "x"}] * 4)
-    assert caught.value.fields == {"sent": 2, "unknown": 1}
+    assert (caught.value.fields["sent"], caught.value.fields["unknown"], len(caught.value.fields["keys"])) == (2, 1, 2)
 
 
 def test_a_handle_is_pickled_as_its_key_and_a_client_says_why_it_is_not(scheduler):

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from scylla_spark.errors import ArgumentError
 
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)|(?P<file>[Ff][Ii][Ll][Ee]):(?P<path>/.*)")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _SAME: Final = {"s3a": "s3", "abfs": "abfss"}  # other names of a scheme → its canonical name
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CONTAINER: Final = re.compile(
@@ -32,7 +33,13 @@ def is_place(table: str) -> bool:
     Args:
         table: as a trigger has it.
     """
-    return table.startswith("/") or "://" in table or _URI.fullmatch(table) is not None
+    return table.startswith("/") or "://" in table or scheme_of(table) is not None
+
+
+def scheme_of(text: str) -> str | None:
+    """The scheme of a URI, in small letters, also if the URI has one slash only (`dbfs:/lake`). None: the text is a path or a name."""
+    found = _SCHEME.match(text)
+    return None if found is None else found[1].lower()
 
 
 def table_place(text: str) -> str:
@@ -50,8 +57,11 @@ def table_place(text: str) -> str:
     found = _URI.fullmatch(text)
     if "\0" in unquote(text):
         raise ArgumentError(f"The place {text!r} has a zero byte in it, which no path can have.", hint="Leave it out.")
-    if found is None and "://" not in text:
+    scheme = scheme_of(text)
+    if found is None and scheme is None and "://" not in text:
         return _tidy(text)
+    if scheme is not None and _SAME.get(scheme, scheme) not in (*_HOSTS, "file"):
+        raise ArgumentError(f"Tables in {scheme!r} are not supported: {text!r}.", hint=f"Give {_SUPPORTED}.")
     if found is None or not text.isprintable() or "?" in text or "#" in text:
         raise ArgumentError(
             f"{text!r} is not the URI of a table.", hint=f"Give {_SUPPORTED}, without a query or fragment."
@@ -60,8 +70,6 @@ def table_place(text: str) -> str:
     scheme = _SAME.get(scheme, scheme)
     if scheme == "file":
         return _local(text, found)
-    if scheme not in _HOSTS:
-        raise ArgumentError(f"Tables in {scheme!r} are not supported: {text!r}.", hint=f"Give {_SUPPORTED}.")
     host, _, path = found["rest"].partition("/")
     path = _tidy("/" + unquote(path))
     return f"{scheme}://{_host(scheme, host, text)}{quote(path, safe=_PLAIN) if path != '/' else ''}"

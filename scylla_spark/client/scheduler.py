@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, TypeVar, Unpack, overload
 
 from scylla_spark.client import notification_rules
 from scylla_spark.client.connection import Connection
@@ -18,7 +20,7 @@ from scylla_spark.client.schedules.calendars import calendar_fields
 from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
 from scylla_spark.client.tasks import enqueue_arguments, same_enqueue
 from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
-from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
+from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused, broken_off
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
@@ -27,7 +29,7 @@ from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, WaitTimeoutError
+from scylla_spark.errors import ArgumentError, ConflictError, WaitTimeoutError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
+_local: Final = threading.Lock()  # held while a local deployment runs
 
 
 class Scheduler:
@@ -56,7 +59,7 @@ class Scheduler:
     def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
         self.connection = Connection(settings, spark)
         self.handler_warnings = HandlerWarnings(self.connection)
-        self._unique_keys = UniqueKeys(self.connection, self._is_reusable)
+        self._unique_keys = UniqueKeys(self.connection, partial(_is_reusable, self.connection))
 
     @classmethod
     def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
@@ -89,13 +92,20 @@ class Scheduler:
             **overrides: settings, nested sections as dicts.
 
         Raises:
+            ConflictError: a local deployment runs in this process already.
             WaitTimeoutError: it was not ready within two minutes.
         """
         import tempfile
 
         from scylla_spark.services.deployment import Deployment
 
+        if not _local.acquire(blocking=False):
+            raise ConflictError(
+                "A local deployment already runs in this process, and a process has one Spark session only.",
+                hint="End its `with` block first, or run the other one in a process of its own, such as `scylla-spark up --data DIR`.",
+            )
         with ExitStack() as stack:
+            stack.callback(_local.release)
             folder = (
                 path if path is not None else stack.enter_context(tempfile.TemporaryDirectory(prefix="scylla-spark-"))
             )
@@ -156,6 +166,8 @@ class Scheduler:
         """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.
 
         The same call again is the same task, also after the grace: what stands already is not refused as too late.
+        If the task of a key has ended, nothing is sent, whatever the payload is. Then the handle has `repeated`. This is checked if
+        `at` and `uniqueness_key` are given and that time has come, because only such a key can have ended by a run.
 
         Args:
             handler: name of a registered function, or the function; None: the deployment's default handler, or a lease.
@@ -171,13 +183,17 @@ class Scheduler:
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
         command = enqueue_arguments.command(now_us(), handler, payload, **options)
+        named = options.get("uniqueness_key") is not None
+        repeated = named and options.get("at") is not None and same_enqueue.has_ended(self.connection, command)
         try:
-            self.connection.send(command)
+            if not repeated:
+                self.connection.send(command)
         except ArgumentError as error:
-            if options.get("uniqueness_key") is None or not same_enqueue.stands(self.connection, command, error):
+            repeated = named and same_enqueue.stands(self.connection, command, error)
+            if not repeated:
                 raise
         self.handler_warnings.log([command.handler])
-        return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler))
+        return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler), repeated=repeated)
 
     def task(self, key: TaskKey | str) -> TaskHandle:
         """A handle on a task, by key or by the key's text form; asks nobody yet."""
@@ -194,21 +210,27 @@ class Scheduler:
 
         Raises:
             UnreachableError: some were not acknowledged; `fields["sent"]` were.
+            SchedulerError: the iterable raised, which is the cause, or Kafka takes no more. `fields["keys"]` are those of the
+                tasks that were sent before, and `fields["refused"]` those that were refused.
         """
         refused: list[Refused] = []
         keys: list[TaskKey] = []
         handlers: set[str | None] = set()
         futures, sender = [], self.connection.sender
-        for index, task in enumerate(tasks):
-            try:
-                command = enqueue_arguments.command(now_us(), **enqueue_arguments.keywords(task))
-                record = sender.record(command)
-            except ArgumentError as error:
-                refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
-                continue
-            futures.append(sender.begin(record))
-            keys.append(command.key)
-            handlers.add(command.handler)
+        try:
+            for index, task in enumerate(tasks):
+                try:
+                    command = enqueue_arguments.command(now_us(), **enqueue_arguments.keywords(task))
+                    record = sender.record(command)
+                except ArgumentError as error:
+                    refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
+                    continue
+                futures.append(sender.begin(record))
+                keys.append(command.key)
+                handlers.add(command.handler)
+        except Exception as error:
+            sender.finish(futures)
+            raise broken_off(error, tuple(keys), tuple(refused)) from error
         ends = sender.finish(futures)
         self.handler_warnings.log(handlers)
         return EnqueueResult(self.connection, len(futures), ends, tuple(refused), keys=tuple(keys))
@@ -719,9 +741,6 @@ class Scheduler:
     def _tasks_of(self, queue: str) -> QueueTasks:
         return QueueTasks(self.connection, self.connection.task_tables.pages, queue)
 
-    def _is_reusable(self, queue: str) -> bool:
-        return is_reusable(self.connection.plan.state(), self.settings, queue)
-
     def _until(self, name: str, column: str, as_of: datetime | None) -> DataFrame:
         rows = self._table(name)
         return rows if as_of is None else rows.where(rows[column] <= from_us(instant_us(as_of)))
@@ -730,6 +749,10 @@ class Scheduler:
         from scylla_spark.client.tasks import frames
 
         return frames.table(self.spark, self.connection.readers.path, name)
+
+
+def _is_reusable(connection: Connection, queue: str) -> bool:
+    return is_reusable(connection.plan.state(), connection.settings, queue)
 
 
 def _selection(tag: str | None, changed_from: datetime | None, changed_until: datetime | None) -> Selection:

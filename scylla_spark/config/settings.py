@@ -36,7 +36,7 @@ from pydantic_settings import (
 
 from scylla_spark.config.assignments import quoted
 from scylla_spark.config.connect import Connect
-from scylla_spark.config.home_folder import FileOrUri, FilePath, PlaceOfTables, PlaceOfWatched
+from scylla_spark.config.home_folder import FilePath, ModuleOrFile, OptionalFolder, PlaceOfTables, PlaceOfWatched
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
@@ -192,7 +192,7 @@ class Dispatch(Section):
         description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '
         "SCYLLASPARK_*",
     )
-    sandbox_paths: tuple[str, ...] = Field(
+    sandbox_paths: tuple[FilePath, ...] = Field(
         (),
         description="files and folders that sandboxed handlers can read beside the system, Python and what they import",
     )
@@ -472,7 +472,7 @@ class Logs(Section):
 class Outputs(Section):
     """Files that attempts leave behind (`ctx.output`)."""
 
-    path: FileOrUri = Field(
+    path: OptionalFolder = Field(
         "", description="folder, the same for dispatchers, ingest and API; empty: <data_dir>/outputs"
     )
     max_bytes: int = Field(256 * 1024 * 1024, ge=1, description="most bytes of one attempt's files together")
@@ -505,7 +505,7 @@ class Settings(BaseSettings):
     data_dir: FilePath = Field(
         Path("scyllaspark-data"), description="tables, checkpoints, broker and logs of a one-machine deployment"
     )
-    handlers: tuple[str, ...] = Field(
+    handlers: tuple[ModuleOrFile, ...] = Field(
         (), description="modules (dotted names or .py files) whose @handler functions may run"
     )
     partitions: int = Field(

@@ -28,7 +28,16 @@ from scylla_spark.errors import (
 )
 from scylla_spark.io.host.foreign_errors import free_bytes, full_folder, is_cut_off, no_space, outage_in
 from scylla_spark.io.host.private_files import make_folder
-from scylla_spark.io.host.session import discard_jvm, end_jvm, jvm_ended, launch_jvm, open_session, silence
+from scylla_spark.io.host.session import (
+    check_executors,
+    discard_jvm,
+    end_jvm,
+    is_one_machine,
+    jvm_ended,
+    launch_jvm,
+    open_session,
+    silence,
+)
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
 from scylla_spark.log import get_logger
 from scylla_spark.services.bounded_stop import LIMIT_S, Stop
@@ -144,6 +153,9 @@ class Deployment:
         if wants_session:
             spark = self._session()
             yield
+            if not is_one_machine(spark.sparkContext.master):
+                check_executors(spark, stop)
+                yield
             self._attach(spark, stop)
         self._announce()
 

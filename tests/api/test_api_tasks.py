@@ -212,6 +212,38 @@ def test_an_idempotency_key_that_was_used_for_another_task_is_refused(client, si
         assert kind(other) == "/problems/idempotency-key-reused"
 
 
+@pytest.mark.parametrize("due", [at(12), now_us() + 3_600_000_000], ids=["past", "future"])
+def test_a_post_with_the_idempotency_key_of_an_ended_task_is_answered_like_a_put(client, site, due):
+    stored = TaskKey(due, "idempotency-key:k", "idempotency-key:k")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(stored, 5, payload='{"a": 1}')])
+    append(f"{site.settings.data_dir}/tables", COMPLETIONS, [fact(stored, 1, "succeeded", 9, result="7")])
+    body = {"handler": "h", "payload": {"a": 1}, "scheduled_time": iso(due)}
+    told = client.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k"})
+    assert (told.status_code, told.json()["repeated"]) == (200, True)
+    assert "has ended (succeeded)" in told.json()["warning"]
+    done = client.post("/v1/tasks?wait=done", json=body, headers={"Idempotency-Key": "k"})
+    assert (done.status_code, done.json()["state"], done.json()["result"]) == (200, "succeeded", 7)
+    other = client.post("/v1/tasks", json=body | {"payload": {"a": 2}}, headers={"Idempotency-Key": "k"})
+    assert (kind(other), site.connection.sent) == ("/problems/idempotency-key-reused", [])
+
+
+@pytest.mark.parametrize(("visible", "status"), [(True, 200), (False, 202)])
+def test_a_repeat_that_waits_for_the_tables_waits_for_the_record_that_stands(client, site, visible, status):
+    stored = TaskKey(at(12), "idempotency-key:k", "idempotency-key:k")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(stored, 5)])
+    asked = []
+
+    async def look(partition, offset, timeout_s):
+        asked.append((partition, offset, timeout_s))
+        return visible
+
+    site.app.state.api.waits = SimpleNamespace(visible=look)
+    body = {"handler": "h", "scheduled_time": iso(at(12))}
+    told = client.post("/v1/tasks?wait=visible&wait_ms=500", json=body, headers={"Idempotency-Key": "k"})
+    assert (told.status_code, told.json()["repeated"]) == (status, True)
+    assert [place[1:] for place in asked] == [(5, 0.5)]
+
+
 @pytest.mark.parametrize("act", [":reschedule", ":run_now"])
 def test_a_task_that_has_ended_is_not_moved_and_the_answer_says_how_it_ended(look, act):
     told = look.post(f"/v1/tasks/{id_of(KEY)}{act}", **({"json": {"delay": 5}} if act == ":reschedule" else {}))

@@ -177,15 +177,16 @@ def test_a_name_that_is_nearly_that_of_a_handler_is_told_which_one_is_meant(monk
     )
 
 
-def test_the_command_that_enqueues_warns_of_a_handler_that_no_dispatcher_has(monkeypatch, capsys):
+def test_the_command_that_enqueues_warns_of_an_unknown_handler_and_of_a_repeat(monkeypatch, capsys):
     sent = []
     scheduler = SimpleNamespace(
         handler_warnings=told_by(monkeypatch, row(name="sum_file")),
-        enqueue=lambda name, *_, **__: sent.append(name) or SimpleNamespace(key="k"),
+        enqueue=lambda name, *_, **__: sent.append(name) or SimpleNamespace(key="k", repeated=True),
     )
     monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
     assert cli.run(["task", "enqueue", "sum_flie"]) == 0
-    assert (sent, "Did you mean 'sum_file'?" in capsys.readouterr().err) == (["sum_flie"], True)
+    told = capsys.readouterr().err
+    assert (sent, "Did you mean 'sum_file'?" in told, "Nothing was sent: " in told) == (["sum_flie"], True, True)
 
 
 def test_python_is_warned_once_of_each_name_and_waits_for_no_dispatcher(monkeypatch):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
+import sys
 import threading
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -21,6 +26,7 @@ from scylla_spark.io.kafka.topics import end_offsets, with_broker
 from scylla_spark.schemas import COMPLETIONS, PROGRESS
 from tests.support.delta_tables import PARTITIONS, append, fact, make
 from tests.support.shared_broker import settings_on
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +299,67 @@ def test_facts_beyond_memory_are_read_again_from_the_mark(scheduler, owner, monk
     assert followed.has_holes
     assert len(followed.facts) <= 4
     assert [len(handle.result("20s")) for handle in handles] == [10_000] * 8
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_client_that_was_used_says_at_once_that_it_does_not_work_in_a_forked_child(scheduler, settings, monkeypatch):
+    handle, unused = scheduler.enqueue("h", delay="1h"), Scheduler(settings)
+    calls = (
+        lambda: scheduler.enqueue("h"),
+        handle.status,
+        lambda: scheduler.queue("q").get(),
+        lambda: unused.enqueue("h"),
+    )
+    read, write = multiprocessing.Pipe(duplex=False)
+
+    def ask():
+        for call in calls:
+            begun = boot_us()
+            try:
+                call()
+            except Exception as error:
+                write.send((type(error).__name__, "spawn" in str(error), boot_us() - begun < 10_000_000))
+        scheduler.close()
+        monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: write.send(repr(unraisable.exc_value)))
+        if os.fork() == 0:  # errors of what Python calls after a fork go to that hook
+            os._exit(0)
+        os.wait()
+        write.send("forked again")
+
+    child = multiprocessing.get_context("fork").Process(target=ask)
+    child.start()
+    try:
+        told = [read.recv() for _ in (*calls, ask) if read.poll(20)]
+    finally:
+        child.kill()
+        child.join()
+    assert told == [("ConflictError", True, True)] * 4 + ["forked again"]
+    assert handle.status().fresh, "the parent's client goes on"
+
+
+def test_a_dropped_client_leaves_no_thread_and_no_open_file(scheduler, settings):
+    scheduler.enqueue("h").status()  # what a process opens once
+    files, threads = open_files(), threading.active_count()
+    clients = [Scheduler(settings)]
+    clients[0].enqueue("h").status()
+    with pytest.raises(NotFoundError):
+        clients[0].queue("q").get()
+    assert open_files() > files
+    connection = weakref.ref(clients[0].connection)
+
+    def collected():
+        clients.clear()
+        gc.collect()
+        return connection() is None
+
+    with pytest.warns(ResourceWarning, match="dropped without close"):
+        eventually(collected, 20, "no thread asks for handlers any more")
+    left = lambda: (open_files() - files, threading.active_count() - threads)  # noqa: E731
+    eventually(lambda: max(left()) <= 0, 20, "closed", left)
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
 
 
 def test_without_a_broker_the_tables_still_answer(settings):

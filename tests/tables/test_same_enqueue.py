@@ -10,10 +10,10 @@ from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
-from scylla_spark.errors import ArgumentError
-from scylla_spark.schemas import TASKS
+from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.schemas import COMPLETIONS, TASKS
 from tests.support.api_site import SiteConnection
-from tests.support.delta_tables import append, make, task
+from tests.support.delta_tables import append, fact, make, task
 
 HOUR_AGO = TaskKey(now_us() - 3_600_000_000, "cust-1", "u")
 
@@ -33,8 +33,33 @@ def enqueue(scheduler, payload, **more):
 
 
 def test_the_same_call_again_after_the_grace_is_the_task_that_stands(scheduler):
-    assert enqueue(scheduler, {"a": 2, "b": 1}).key == HOUR_AGO
-    assert scheduler.connection.sent == []
+    again = enqueue(scheduler, {"a": 2, "b": 1})
+    assert (again.key, again.repeated, scheduler.connection.sent) == (HOUR_AGO, True, [])
+
+
+def test_the_handle_on_an_ended_task_says_repeated_and_what_is_shown_of_the_task_stays(scheduler):
+    ended = HOUR_AGO._replace(time_us=now_us())  # within the grace, so that the rules would let another payload pass
+    append(scheduler.connection.readers.path, TASKS, [task(ended, 2, payload='{"v": 1}')])
+    append(scheduler.connection.readers.path, COMPLETIONS, [fact(ended, 1, "succeeded", 9, result="7")])
+    again = enqueue(scheduler, {"v": 2}, at=from_us(ended.time_us))
+    assert (again.repeated, scheduler.connection.sent) == (True, [])
+    assert (again.status().payload, again.result("1s")) == ({"v": 1}, 7)
+
+
+def test_a_task_is_sent_while_the_tables_cannot_be_reached(scheduler, monkeypatch):
+    def silent(*_):
+        raise UnreachableError("The store does not answer.")
+
+    monkeypatch.setattr(scheduler.connection.readers, "completion", silent)
+    assert not enqueue(scheduler, {"v": 2}, at=from_us(now_us())).repeated
+    assert len(scheduler.connection.sent) == 1
+
+
+@pytest.mark.parametrize(("unique", "later_us"), [("new", 0), ("u", 3_600_000_000), ("u", None)])
+def test_the_handle_on_a_task_that_was_sent_does_not_say_repeated(scheduler, unique, later_us):
+    at = None if later_us is None else from_us(now_us() + later_us)
+    sent = enqueue(scheduler, {"v": 2}, uniqueness_key=unique, at=at)
+    assert (sent.repeated, [one.key for one in scheduler.connection.sent]) == (False, [sent.key])
 
 
 @pytest.mark.parametrize(

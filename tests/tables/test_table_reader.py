@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scylla_spark.clock import from_us
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import WireRetry
@@ -12,7 +13,8 @@ from scylla_spark.core.stored_task_records import Bearer
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure, LastError
 from scylla_spark.core.unique_name import Name
-from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
+from scylla_spark.errors import ArgumentError, ConfigError, ConflictError, NotFoundError, UnreachableError
+from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_queries import Filter, TaskQueries
@@ -43,6 +45,28 @@ def test_without_tables_every_question_says_what_to_do(tmp_path):
     ):
         with pytest.raises(NotFoundError, match="init"):
             question(TableReader(str(tmp_path / "none")))
+
+
+class PanicException(BaseException):
+    """What delta-rs and polars raise for a panic: no Exception, and by this name only."""
+
+
+@pytest.mark.parametrize("message", ["index out of bounds: the len is 0", "Forked process detected - current PID is 2"])
+def test_a_panic_of_the_library_becomes_an_error_that_loops_and_callers_catch(tmp_path, readers, monkeypatch, message):
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException(message)
+
+    monkeypatch.setattr("scylla_spark.io.delta.open_table.OpenTable.newest", panic)
+    monkeypatch.setattr("deltalake.write_deltalake", panic)
+    expected = ConflictError if "Forked" in message else UnreachableError
+    for act in (
+        readers.rules,
+        lambda: readers.files(TASKS),
+        lambda: readers.columns(TASKS),
+        lambda: ensure_tables(Settings(data_dir=tmp_path / "new"), {}, now=0),
+    ):
+        with pytest.raises(expected):
+            act()
 
 
 @pytest.mark.parametrize("name", ["[1]", "a%20b", "a|b", "a^b", "a\\b", "a\nb", "a\x7fb", "\udcff"])

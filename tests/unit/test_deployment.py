@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +31,7 @@ from scylla_spark.services.dispatch.service import DispatchService
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from scylla_spark.services.service import Role
 
-SESSION = object()
+SESSION = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
 READER = {"dispatch": {"scan": "reader", "spark_slots": 0}}
 
 
@@ -147,6 +148,17 @@ def test_only_the_roles_that_are_asked_for_run(roles, told, tmp_path):
     roles(one=(Recorded("one", told), False), two=(Recorded("two", told), False))
     with Deployment(settings(tmp_path), roles=["two"]) as running:
         assert (told, running.roles) == (["two start"], ("two",))
+
+
+def test_executors_without_the_package_end_the_start_before_anything_is_attached(roles, told, tmp_path):
+    def parallelize(*_):
+        raise RuntimeError("at stage 0:\nModuleNotFoundError: No module named 'scylla_spark'\n at java")
+
+    names = roles(one=(Recorded("one", told), True))
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://head:7077", parallelize=parallelize))
+    with pytest.raises(SetupError, match=r"executors of spark://head:7077 .* No module named 'scylla_spark'\. Install"):
+        Deployment(settings(tmp_path), roles=names, spark=session).start()
+    assert told[-2:] == ["one start", "one stop"]
 
 
 @pytest.mark.parametrize("event", ["start", "attach"])

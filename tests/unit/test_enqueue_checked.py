@@ -2,9 +2,12 @@
 
 import json
 import math
+import pickle
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.tasks import enqueue_arguments
@@ -14,7 +17,8 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import CANCEL, Command, Rules, WireRetry, validate
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, Retry
 from scylla_spark.core.uuid7 import Uuid7
-from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
+from tests.support.waiting import eventually
 
 RULES = Rules(partitions=8)
 HOUR = timedelta(hours=1)
@@ -67,10 +71,10 @@ def producer():
 
 @pytest.fixture
 def scheduler(tmp_path, producer):
-    scheduler = Scheduler(Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "nowhere:1"}))
-    scheduler.connection.readers = TableReader()
-    scheduler.connection.sender._producers = {"single": producer, "bulk": producer}
-    return scheduler
+    with Scheduler(Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "nowhere:1"})) as scheduler:
+        scheduler.connection.readers = TableReader()
+        scheduler.connection.sender._producers = {"single": producer, "bulk": producer}
+        yield scheduler
 
 
 def read_back(record):
@@ -221,6 +225,75 @@ def test_a_record_without_acknowledgement_is_an_error_that_counts(scheduler, pro
     assert caught.value.fields == {"sent": 0, "unknown": 2}
     with pytest.raises(UnreachableError):
         scheduler.enqueue("x")
+
+
+def test_an_iterable_that_raises_is_reported_with_what_was_sent_before(scheduler, producer):
+    def tasks():
+        yield {"handler": "x", "uniqueness_key": "first"}
+        yield {"handler": "x", "priority": 999}
+        yield {"handler": "x", "uniqueness_key": "last"}
+        raise LookupError("row 4")
+
+    with pytest.raises(SchedulerError, match=r"LookupError: row 4\. 2 tasks were sent before") as caught:
+        scheduler.enqueue_many(tasks())
+    told = caught.value.fields
+    assert (told["sent"], len(producer.records)) == (2, 2)
+    assert [key.uniqueness_key for key in told["keys"]] == ["first", "last"]
+    assert [refused.index for refused in told["refused"]] == [1]
+    assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_what_was_acknowledged_before_a_producer_takes_no_more_is_counted(scheduler, producer, monkeypatch):
+    send = producer.send
+
+    def full(*args, **more):
+        if len(producer.records) == 2:
+            raise KafkaTimeoutError("the buffer is full")
+        return send(*args, **more)
+
+    monkeypatch.setattr(producer, "send", full)
+    with pytest.raises(UnreachableError) as caught:
+        scheduler.enqueue_many([{"handler": "x"}] * 4)
+    assert (caught.value.fields["sent"], caught.value.fields["unknown"], len(caught.value.fields["keys"])) == (2, 1, 2)
+
+
+def test_a_handle_is_pickled_as_its_key_and_a_client_says_why_it_is_not(scheduler):
+    handle = scheduler.enqueue("x")
+    assert pickle.loads(pickle.dumps(handle)) == handle.key
+    assert pickle.loads(pickle.dumps([scheduler.schedule("s"), scheduler.queue("q")])) == ["s", "q"]
+    result = scheduler.enqueue_many([{"handler": "x"}])
+    for holder in (scheduler, scheduler.connection, result):
+        with pytest.raises(ArgumentError, match=r"cannot be pickled .* Scheduler\.connect"):
+            pickle.dumps(holder)
+
+
+def test_a_client_that_is_dropped_is_closed_with_a_warning(tmp_path, producer):
+    clients = [Scheduler(Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "nowhere:1"}))]
+    clients[0].connection.sender._producers = {"single": producer}
+    with pytest.warns(ResourceWarning, match="dropped without close"):
+        clients.clear()
+    eventually(lambda: producer.closed, 10, "the producer is closed")
+
+
+class LocalDeployment(nullcontext):
+    """Starts nothing."""
+
+    spark = None
+
+    def __init__(self, settings):
+        super().__init__(self)
+        self.settings = settings
+
+    def await_ready(self):
+        return True
+
+
+def test_a_second_local_deployment_in_a_process_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.deployment.Deployment", LocalDeployment)
+    with Scheduler.local(tmp_path), pytest.raises(ConflictError, match="already runs in this process"):
+        Scheduler.local().__enter__()
+    with Scheduler.local(tmp_path) as again:
+        assert again.settings.data_dir == tmp_path
 
 
 def test_a_clock_more_than_an_hour_off_the_brokers_is_an_error(scheduler, producer):

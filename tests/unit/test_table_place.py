@@ -41,7 +41,7 @@ def test_a_place_has_one_canonical_form(text, place):
     "text",
     [
         *("hdfs://name/a", "webhdfs://name/a", "sftp://host/a", "webdav://host/a", "memory:///a", "fs:///a", "http://host/a"),
-        *("opendal+fs:///a", "az://lake/a", "adl://lake/a", "dbfs:/a://b", "s3n://bucket/a"),
+        *("opendal+fs:///a", "az://lake/a", "adl://lake/a", "dbfs:/a://b", "dbfs:/a", "s3:/bucket/a", "s3n://bucket/a"),
         *("file://elsewhere/a", "file://", "file:///a%00b", "/a\0b", "file:///a\nb"),
         *("s3:///a", "s3://user@bucket/a", "s3://bucket:80/a", "s3://buck%65t/a", "s3://bucket/a?x=1", "s3://bucket/a#x", "s3://buc\tket/a"),
         *("abfss://lake/a", "abfss://lake@evil.example.com/a", "abfss://lake@account.dfs.core.windows.net.evil.example.com/a"),

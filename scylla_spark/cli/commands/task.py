@@ -88,6 +88,8 @@ def enqueue(
         )  # fmt: skip
         for warning in scheduler.handler_warnings.of([handler]):
             cli.output.say(warning)
+    if handle.repeated:
+        cli.output.say("Nothing was sent: the task of this key has ended, or the same was enqueued before.")
     cli.output.value("key", str(handle.key))
 
 

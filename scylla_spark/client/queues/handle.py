@@ -67,6 +67,10 @@ class QueueHandle:
     def __repr__(self) -> str:
         return f"QueueHandle({self.name!r})"
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Is pickled as its name, from which `Scheduler.queue` makes a handle."""
+        return str, (self.name,)
+
     def get(self) -> QueueStatus:
         """What is in force of it.
 

@@ -109,6 +109,10 @@ class ScheduleHandle:
     def __repr__(self) -> str:
         return f"ScheduleHandle({self.name!r})"
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Is pickled as its name, from which `Scheduler.schedule` makes a handle."""
+        return str, (self.name,)
+
     def status(self) -> ScheduleStatus:
         """How it stands now.
 

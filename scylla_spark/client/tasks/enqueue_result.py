@@ -9,7 +9,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.enqueue_arguments import deadline_of
 from scylla_spark.clock import boot_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.errors import WaitTimeoutError
+from scylla_spark.errors import ArgumentError, SchedulerError, WaitTimeoutError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,22 @@ class Refused:
     index: int
     reason: str
     detail: str
+
+
+def broken_off(error: Exception, keys: tuple[TaskKey, ...], refused: tuple[Refused, ...]) -> SchedulerError:
+    """The error of a bulk that ended midway, with what was sent before; an error of ours keeps its class.
+
+    Args:
+        error: that ended it.
+        keys: of the tasks that Kafka has acknowledged.
+        refused: those that were not sent, and why.
+    """
+    sent = f"{len(keys)} tasks were sent before."
+    fields = {"sent": len(keys), "keys": keys, "refused": refused}
+    if isinstance(error, SchedulerError) and not isinstance(error, ArgumentError):  # that says that nothing was stored
+        return type(error)(f"{error.message} {sent}", hint=error.hint, **error.fields | fields)
+    hint = "Enqueueing them again with the same keys does no harm."
+    return SchedulerError(f"{type(error).__name__}: {error}. {sent}", hint=hint, **fields)
 
 
 class EnqueueResult:

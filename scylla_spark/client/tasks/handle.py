@@ -66,16 +66,29 @@ class TaskHandle(Generic[R_co]):
         connection: to the deployment.
         key: identity of the task.
         returns: the type of its result; None: plain JSON.
+        repeated: see the attribute.
+
+    Attributes:
+        key: identity of the task.
+        repeated: the `enqueue` that made this handle sent nothing, because the task has ended or the same was enqueued before.
+            The payload of the earlier enqueue counts, and `result` is that of its run.
     """
 
-    def __init__(self, connection: Connection, key: TaskKey, returns: ValueType | None = None) -> None:
+    def __init__(
+        self, connection: Connection, key: TaskKey, returns: ValueType | None = None, *, repeated: bool = False
+    ) -> None:
         self.key = key
+        self.repeated = repeated
         self._returns = returns
         self._connection = connection
         self._asked_for_move = set[str]()  # ids of cancels that were sent for a move that is not finished
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.key})"
+
+    def __reduce__(self) -> tuple[type[TaskKey], tuple[object, ...]]:
+        """Is pickled as its key, from which `Scheduler.task` makes a handle."""
+        return TaskKey, tuple(self.key)
 
     def status(self, *, live: bool = True) -> TaskStatus:
         """How the task stands now: tables and both logs.

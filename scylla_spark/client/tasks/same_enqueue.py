@@ -1,4 +1,4 @@
-"""Whether an enqueue says once more what stands already: who had no answer sends the same again, be it after the grace."""
+"""Whether the task of an enqueue exists already or has ended: a client that had no answer sends the same again, also after the grace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.core.records.command import TOO_LATE, Command
-from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.errors import ArgumentError, NotFoundError, UnreachableError
 
 _COMPARED: Final = ("key", "queue", "priority", "timeout_ms", "retry", "expires_ms", "tags", "unique")
 
@@ -26,6 +26,24 @@ def is_same(before: Command, wanted: Command, default_handler: str | None) -> bo
         and all(getattr(before, name) == getattr(wanted, name) for name in _COMPARED)
         and json.loads(before.payload) == json.loads(wanted.payload)
     )
+
+
+def has_ended(connection: Connection, command: Command) -> bool:
+    """Whether the task of a key has ended, so that another enqueue of the key would run nothing.
+
+    A task whose time is yet to come is not looked up, because the look takes some milliseconds. If it was cancelled, it stays so.
+    If the tables cannot be reached, the answer is False: an enqueue needs Kafka only.
+
+    Args:
+        connection: to the deployment, whose tables and logs are read.
+        command: enqueues the key.
+    """
+    if command.key.time_us > command.enqueued_us:
+        return False
+    try:
+        return TaskHandle(connection, command.key).has_ended()
+    except UnreachableError:
+        return False
 
 
 def stands(connection: Connection, command: Command, refusal: ArgumentError) -> bool:

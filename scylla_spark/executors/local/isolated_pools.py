@@ -129,7 +129,7 @@ def executors(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[s
 
 def _own(settings: Settings, name: str, isolation: Isolation) -> OwnPool:
     dispatch = settings.dispatch
-    readable = [Path(one) for one in dispatch.sandbox_paths]
+    readable = list(dispatch.sandbox_paths)
     apart = Sandboxed(name, isolation, settings.handlers, _secret_paths(settings), readable)
     pool = LocalPool(
         settings.handlers,

@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,16 +24,28 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S, SPARK_SLOTS
-from scylla_spark.errors import ConflictError
+from scylla_spark.errors import ConflictError, SetupError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, HearsLines, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.spark.chunk_lines import frames_of
 from scylla_spark.executors.spark.start_signals import BegunListener
-from scylla_spark.executors.spark.worker import INPUT, LOST, OUTPUT, WorkerConfig, lost, outcome, run_chunk, to_table
+from scylla_spark.executors.spark.worker import (
+    BROKEN,
+    INPUT,
+    LOST,
+    OUTPUT,
+    WorkerConfig,
+    lost,
+    outcome,
+    run_chunk,
+    to_table,
+    why_broken,
+)
 from scylla_spark.executors.start_deadline import StartLimit, this_clock
 from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.io.host.session import is_one_machine, missing_on_executors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -65,7 +78,8 @@ class SparkPool:
     """An Executor whose handlers run on the executors of a Spark application.
 
     A lost executor or a cancelled job costs every task of the chunk one attempt (kind "executor_lost"); user code is
-    never run again by Spark's own task retry.
+    never run again by Spark's own task retry. If an executor lacks this package or the handlers, no attempt is used up, and the
+    pool fails. On a cluster one executor is checked before any task is taken.
 
     It has room for tasks once it is started and `attach`ed to a session, in either order.
 
@@ -80,7 +94,7 @@ class SparkPool:
         longest_s: how long a call may run at most if it asks for longer than its timeout.
 
     Attributes:
-        failure: why it can run nothing any more: its session has ended; None: it can.
+        failure: why it can run nothing any more: its session has ended, or an executor lacks the handlers; None: it can.
     """
 
     def __init__(
@@ -255,12 +269,34 @@ class SparkPool:
             return
         self._listener = _listener(self._spark.sparkContext, self._heard)
         self._config = replace(self._config, driver=self._listener.address)
-        self._threads = [
+        threads = [
             InheritableThread(target=self._work, args=(self._spark,), name=f"spark-pool-{n}", daemon=True)
             for n in range(self._slots)
         ]
-        for thread in self._threads:
+        if is_one_machine(self._spark.sparkContext.master):
+            self._start_threads(threads)
+        else:
+            check = partial(self._check, self._spark, partial(self._start_threads, threads))
+            InheritableThread(target=check, name="spark-pool-check", daemon=True).start()
+
+    def _start_threads(self, threads: Sequence[threading.Thread]) -> None:
+        self._threads = list(threads)
+        for thread in threads:
             thread.start()
+
+    def _check(self, spark: SparkSession, go_on: Callable[[], None]) -> None:
+        """Loads the handlers on one executor before any task is taken."""
+        config = self._config
+        try:
+            (why,) = spark.sparkContext.parallelize([0], 1).map(lambda _: why_broken(config)).collect()
+        except Exception as error:
+            why = missing_on_executors(error)
+            if not why:
+                _log.warning("executors could not be checked: %s", str(error)[:2000])
+        if why:
+            self.failure = _broken(why)
+        else:
+            go_on()
 
     def _work(self, spark: SparkSession) -> None:
         try:
@@ -291,8 +327,11 @@ class SparkPool:
             context.setJobGroup(chunk.tag, f"scylla-spark: {len(wanted)} tasks")
             rows = self._frame(spark, chunk, wanted).collect()
             self._keep(rows)
-            found += [outcome(row) for row in rows]
+            found += self._judged([outcome(row) for row in rows])
         except Exception as error:
+            if why := missing_on_executors(error):
+                self.failure = _broken(why)
+                return found + [Outcome(item.id, NOT_STARTED) for item in wanted]
             if not (chunk.killed or chunk.stopped):
                 _log.warning("a chunk of %d tasks was lost: %s", len(wanted), str(error)[:2000])
             if _has_ended(context):
@@ -303,6 +342,14 @@ class SparkPool:
             if chunk.killed or chunk.stopped:
                 _await_tasks(context, chunk.tag)
         return found
+
+    def _judged(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """The same outcomes; if the executor could not load the handlers, this pool runs nothing more."""
+        broken = next((one.failure for one in outcomes if one.failure is not None and one.failure.kind == BROKEN), None)
+        if broken is None:
+            return outcomes
+        self.failure = _broken(broken.message)
+        return [Outcome(one.id, one.outcome) for one in outcomes]
 
     def _keep(self, rows: Sequence[Any]) -> None:
         """Hands on what the handlers have written; whatever is wrong with it is no trouble of their tasks."""
@@ -349,7 +396,7 @@ class SparkPool:
                 return  # given up by `stop`
             self._running.remove(chunk)
             ran = [one for one in found if one.outcome != NOT_STARTED]
-            if found and not ran:
+            if found and not ran and self.failure is None:
                 _log.warning(
                     "%d tasks reached a Spark worker when they could not start any more, or its clock is ahead",
                     len(found),
@@ -392,6 +439,14 @@ class SparkPool:
         threading.Thread(target=cancel, args=(self._spark.sparkContext,), name="spark-pool-cancel", daemon=True).start()
 
 
+def _broken(why: str) -> SetupError:
+    return SetupError(
+        f"Handlers cannot be loaded on the executors of Spark: {why.rstrip('.')}.",
+        hint="Install scylla-spark and the modules of `handlers` in the Python of every executor, or set dispatch.spark_slots = 0. "
+        "No attempt was used up. docs/lakehouse.md says what executors need.",
+    )
+
+
 def _has_ended(context: Any) -> bool:
     """Whether a Spark context, or the JVM that it is in, is there no more."""
     try:
@@ -402,7 +457,7 @@ def _has_ended(context: Any) -> bool:
 
 def _listener(context: SparkContext, heard: Callable[[Mapping[int, int]], None]) -> BegunListener:
     """Listens where executors reach the driver; on one machine only there."""
-    if str(context.master).startswith("local") and "cluster" not in str(context.master):
+    if is_one_machine(context.master):
         return BegunListener("127.0.0.1", "127.0.0.1", heard)
     host = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
     return BegunListener(str(context.getConf().get("spark.driver.bindAddress", host)), host, heard)

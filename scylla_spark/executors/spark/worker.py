@@ -16,7 +16,7 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.task import FAILED, Failure, Invocation, LastError, Outcome
+from scylla_spark.core.task import FAILED, NOT_STARTED, Failure, Invocation, LastError, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.interface import LogTerms, OutputTerms
@@ -40,6 +40,7 @@ OUTPUT: Final = (
 )
 _LAST_ERROR: Final = Invocation._fields.index("last_error")  # a place among fields; two columns
 LOST: Final = "executor_lost"
+BROKEN: Final = "executor_broken"
 _TELL_EVERY_S: Final = 0.2
 _GATHER_EVERY_S: Final = 0.05
 
@@ -147,13 +148,21 @@ def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: StartLimi
         # the first try may have run user code: whether it may run again is for the retry policy of the task to say
         yield _rows(lost(chunk, "The Spark executor was lost while it had this task."))
         return
+    if why := why_broken(config):
+        yield _rows([Outcome(item.id, NOT_STARTED, failure=Failure(BROKEN, why)) for item in chunk])
+        return
+    workshop = _workshops[config]
+    yield _rows(workshop.run(chunk), None if workshop.lines is None else workshop.lines.take())
+
+
+def why_broken(config: WorkerConfig) -> str:
+    """Loads the handlers here, once; returns why they cannot be loaded, or "" if they can."""
     try:
-        workshop = _workshops.get(config)
-        if workshop is None:
-            workshop = _workshops[config] = _Workshop(config)
-        yield _rows(workshop.run(chunk), None if workshop.lines is None else workshop.lines.take())
+        if config not in _workshops:
+            _workshops[config] = _Workshop(config)
     except SchedulerError as error:
-        yield _rows(lost(chunk, f"The handlers cannot be loaded on the executor: {error}", "executor_broken"))
+        return error.message.strip().splitlines()[-1].strip()  # above it is the stack of an import
+    return ""
 
 
 def lost(chunk: Iterable[Invocation], message: str, kind: str = LOST) -> list[Outcome]:

@@ -111,16 +111,19 @@ def _make(readers: TableReader, table: Table, rows: list[dict[str, Any]]) -> Non
 
     place = f"{readers.path}/{table.name}"
     try:
-        write_deltalake(
-            place,
-            pa.Table.from_pylist(rows, schema=pa.schema(delta_schema(table).to_arrow())),
-            mode="error",
-            partition_by=list(table.partitioned_by) or None,
-            description=table.comment,
-            configuration=PROPERTIES,
-            storage_options=store_options(place, readers.limit),
-            commit_properties=CommitProperties(max_commit_retries=0),  # a second try would append to another's table
-        )
+        with readers.reached():
+            write_deltalake(
+                place,
+                pa.Table.from_pylist(rows, schema=pa.schema(delta_schema(table).to_arrow())),
+                mode="error",
+                partition_by=list(table.partitioned_by) or None,
+                description=table.comment,
+                configuration=PROPERTIES,
+                storage_options=store_options(place, readers.limit),
+                commit_properties=CommitProperties(
+                    max_commit_retries=0
+                ),  # a second try would append to another's table
+            )
     except DeltaError:
         if not readers.exists(table):
             raise

@@ -24,7 +24,7 @@ from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogRecord
 from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.table_progress import Mark, stored_mark
-from scylla_spark.errors import ConfigError, NotFoundError, UnreachableError
+from scylla_spark.errors import ConfigError, ConflictError, NotFoundError, SchedulerError, UnreachableError
 from scylla_spark.io.delta.deployment_record import check_partitions, stored_rules
 from scylla_spark.io.delta.log_place import STORE_LIMIT, commit_name, has_log, is_local, log_of
 from scylla_spark.io.delta.open_table import UNKNOWN, OpenTable, State
@@ -71,6 +71,10 @@ _MISREAD: Final = re.compile(r"[\[\]%|^\\\x00-\x1f\x7f\ud800-\udfff]")
 _MISREAD_IN_URI: Final = re.compile(rf"{_MISREAD.pattern}|[?#]")
 _URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:/")
 _ANSI: Final = re.compile("\x1b\\[[0-9;]*m")  # delta-rs colours its errors
+AFTER_FORK: Final = (
+    "Start child processes with the method 'spawn', such as multiprocessing.get_context('spawn'), "
+    "or connect in each child and use no client before the fork."
+)
 
 
 class TableReader:
@@ -108,6 +112,11 @@ class TableReader:
             ConfigError: see above.
         """
         return cls(settings.tables_path, settings.tables.store_timeout)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a table was read."""
+        return bool(self._open)
 
     # -- the deployment -------------------------------------------------------------------------------------------------
 
@@ -148,7 +157,7 @@ class TableReader:
 
     def exists(self, table: Table) -> bool:
         """Whether a table was made."""
-        with self._reached():
+        with self.reached():
             return has_log(f"{self.path}/{table.name}", self.limit)
 
     def columns(self, table: Table) -> set[str]:
@@ -437,7 +446,7 @@ class TableReader:
             self._newest(table)
             newest = self._open[table.name].state.version
         log, found = log_of(f"{self.path}/{table.name}", self.limit), list[dict[str, Any]]()
-        with self._reached(), suppress(FileNotFoundError):  # a clean-up has deleted the older ones
+        with self.reached(), suppress(FileNotFoundError):  # a clean-up has deleted the older ones
             for version in range(newest, max(newest - limit, -1), -1):
                 with closing(log.opened(commit_name(version))) as file:
                     infos = (json.loads(line).get("commitInfo") for line in file)
@@ -472,12 +481,14 @@ class TableReader:
 
     def _small(self, table: Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         """The rows of a table of a few rows; a column that the table does not have is null."""
-        with self._reached():
+        with self.reached():
             return self.frame(table).select(columns).collect().to_dicts()
 
-    def _held(self, table: Table) -> threading.Lock:
+    @contextmanager
+    def _held(self, table: Table) -> Iterator[None]:
         """Guards what is open of one table: a table whose files do not answer keeps nobody from the others."""
-        return self._locks.setdefault(table.name, threading.Lock())
+        with self._locks.setdefault(table.name, threading.Lock()), self.reached():
+            yield
 
     def _newest(self, table: Table) -> DeltaTable:
         from deltalake.exceptions import TableNotFoundError
@@ -485,24 +496,43 @@ class TableReader:
         one = self._open.get(table.name)
         if one is None:
             one = self._open[table.name] = OpenTable(f"{self.path}/{table.name}", self.limit)
-        with self._reached():
-            try:
-                return one.newest()
-            except TableNotFoundError:
-                raise self._missing() if one.state == UNKNOWN else self._gone() from None
+        try:
+            return one.newest()
+        except TableNotFoundError:
+            raise self._missing() if one.state == UNKNOWN else self._gone() from None
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
-        """Errors of the place where the tables lie become one of ours, which those who look again and again try once more."""
+    def reached(self) -> Iterator[None]:
+        """Turns errors of the place of the tables, and panics of the library, into errors of ours, which loops may try again.
+
+        Raises:
+            UnreachableError: the place cannot be reached, or delta-rs panicked.
+            ConflictError: this process was forked from one that has used delta-rs.
+        """
         try:
             yield
-        except OSError as error:
+        except BaseException as error:
+            if type(error).__name__ == "PanicException":  # of delta-rs and polars; it is no Exception
+                raise self._panic(error) from None
+            if not isinstance(error, OSError):
+                raise
             reason = " ".join(_ANSI.sub("", str(error)).replace("↳", ":").split())[:400]
             hint = "Region, endpoint and credentials are read from the environment: docs/lakehouse.md."
             raise UnreachableError(
                 f"The tables at {self.path} cannot be reached: {reason}.",
                 hint=hint if "://" in self.path else "See that the folder is there and may be read.",
             ) from error
+
+    def _panic(self, error: BaseException) -> SchedulerError:
+        if "Forked process" in str(error):
+            return ConflictError(
+                f"The tables at {self.path} cannot be read in this process: it was forked from one that has read tables.",
+                hint=AFTER_FORK,
+            )
+        return UnreachableError(
+            f"A library failed at the tables {self.path}: {str(error)[:400]}.",
+            hint="A file of the tables may be damaged, or the library has a defect.",
+        )
 
     def _missing(self) -> NotFoundError:
         return NotFoundError(
@@ -516,7 +546,7 @@ class TableReader:
         )
 
     def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:
-        with self._reached():
+        with self.reached():
             return in_us(frame).collect().to_dicts()
 
 

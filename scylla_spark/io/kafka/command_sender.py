@@ -19,6 +19,8 @@ SINGLE: Final = "single"
 BULK: Final = "bulk"
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {SINGLE: {}, BULK: {"linger_ms": 20, "batch_size": 256 * 1024}}
 ACKNOWLEDGED_S: Final = 15.0  # for a connection and an acknowledgement; of a bulk, from one acknowledgement to the next
+CLOSED: Final = "This Scheduler is closed."
+RECONNECT: Final = "Make another with Scheduler.connect()."
 _UNSENT: Final = "Nothing was sent."
 _HINTS: Final = {TOO_LATE: f"{_UNSENT} If the same was enqueued in time before, that stands: look at its key."}
 
@@ -52,6 +54,11 @@ class Sender:
         self._lock = threading.Lock()
         self._producers: dict[str, KafkaProducer] = {}
         self._closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a connection is open."""
+        return bool(self._producers)
 
     def close(self) -> None:
         """Sends what is under way and closes the connections; idempotent."""
@@ -135,7 +142,7 @@ class Sender:
             raise self._unacknowledged(TimeoutError("no connection in time; nothing was sent"), sent=0, unknown=1)
         try:
             if self._closed:
-                raise ConflictError("This Scheduler is closed.", hint="Make another with Scheduler.connect().")
+                raise ConflictError(CLOSED, hint=RECONNECT)
             known = self._producers.get(kind)
             if known is None:
                 from scylla_spark.io.kafka.topics import CONNECT_MS, WAIT_MS, producer

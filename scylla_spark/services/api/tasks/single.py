@@ -18,6 +18,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.key_view import key_view
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.core.task_status import TaskStatus
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api import problems
@@ -217,10 +218,7 @@ async def _put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
     ended = await run_in_threadpool(api.tasks.ended, command.key, now_us())
     if ended is None:
         return await _open_put(api, command, wait, wait_ms)
-    if wait == "done":
-        return answer(result_view(ended))
-    warning = f"Nothing was sent: the task of this key has ended ({ended.state}), and no key runs twice."
-    return answer(key_view(command.key) | {"receipt": None, "repeated": True, "warning": warning})
+    return _ended(ended, wait)
 
 
 async def _open_put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
@@ -235,9 +233,23 @@ async def _open_put(api: Api, command: Command, wait: str, wait_ms: int) -> Resp
 
 async def _repeated(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
     """What is answered about a task that was accepted before, by the same command."""
-    if wait == "done" and await api.waits.ended(command.key, api.tasks.partition(command.key), wait_ms / 1000):
-        return answer(result_view(await run_in_threadpool(api.tasks.status, command.key)))
-    return answer(key_view(command.key) | {"receipt": None, "repeated": True}, 202)
+    key, partition = command.key, api.tasks.partition(command.key)
+    status = await run_in_threadpool(api.tasks.status, key)
+    if status.open and wait == "done" and await api.waits.ended(key, partition, wait_ms / 1000):
+        status = await run_in_threadpool(api.tasks.status, key)
+    if not status.open:
+        return _ended(status, wait)
+    before = await run_in_threadpool(api.tasks.command, key) if wait == "visible" else None
+    visible = before is not None and await api.waits.visible(partition, before.offset, wait_ms / 1000)
+    return answer(key_view(key) | {"receipt": None, "repeated": True}, 200 if visible else 202)
+
+
+def _ended(status: TaskStatus, wait: str) -> Response:
+    """What is answered about a task that has ended, so that nothing was sent."""
+    if wait == "done":
+        return answer(result_view(status))
+    warning = f"Nothing was sent: the task of this key has ended ({status.state}), and no key runs twice."
+    return answer(key_view(status.key) | {"receipt": None, "repeated": True, "warning": warning})
 
 
 async def _enqueued(

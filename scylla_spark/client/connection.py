@@ -10,7 +10,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command, Rules
-from scylla_spark.errors import UnreachableError
+from scylla_spark.errors import ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.command_sender import Place, Sender
 
@@ -41,6 +41,7 @@ class Connection:
         self.sender = Sender(lambda: self.located, lambda: self.rules)
         self._spark = spark
         self._lock = threading.RLock()
+        self._closed = False
         self._log_reader: LogReader | None = None
         self._located: Settings | None = None
         self._plan: PlanRequests | None = None
@@ -49,6 +50,7 @@ class Connection:
     def close(self) -> None:
         """Sends what is under way and closes the connections; idempotent."""
         with self._lock:
+            self._closed = True
             if self._log_reader is not None:
                 self._log_reader.close()
                 self._log_reader = None
@@ -90,6 +92,7 @@ class Connection:
         """Reads the logs behind the tables."""
         with self._lock:
             if self._log_reader is None:
+                self._check_open()
                 from scylla_spark.io.kafka.records_reader import LogReader
 
                 self._log_reader = LogReader(self.located, self.rules, self.readers.marks)
@@ -110,10 +113,15 @@ class Connection:
         """Asks the planner."""
         with self._lock:
             if self._plan is None:
+                self._check_open()
                 from scylla_spark.io.kafka.plan_requests import PlanRequests
 
                 self._plan = PlanRequests(self.of_deployment)
             return self._plan
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConflictError("This Scheduler is closed.", hint="Make another with Scheduler.connect().")
 
     def send(self, command: Command) -> Place:
         """Sends one command and waits for Kafka's acknowledgement: where it stands; errors as in `Scheduler.enqueue`."""

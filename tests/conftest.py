@@ -21,14 +21,17 @@ settings.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option for the number of files in the list of costs."""
-    parser.addoption("--costs", type=int, default=0, metavar="N", help="print the core-seconds of the N dearest files")
+    parser.addoption(
+        "--costs", type=int, default=0, metavar="N", help="print the core-seconds of the run and of its N dearest files"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers a marker per folder, starts to measure, and offers a broker to the test processes of xdist."""
+    """Registers a marker per folder, starts to measure where that is asked for, and offers a broker to the test processes of xdist."""
     for folder in sorted({folder for path in TESTS.rglob("test_*.py") for folder in _folders(path)}):
         config.addinivalue_line("markers", f"{folder}: is in a folder of this name (set by itself)")
-    config.pluginmanager.register(Costs(config.getoption("--costs")))
+    if shown := config.getoption("--costs"):
+        config.pluginmanager.register(Costs(shown))
     if config.getoption("numprocesses", None):
         config.stash[_BROKER] = SharedBroker()
 

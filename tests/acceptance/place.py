@@ -29,6 +29,7 @@ from scylla_spark.services.ready_line import read_ready_line
 from scylla_spark.testing.history import Recorded, Run, runs
 from tests.acceptance import journal_handlers
 from tests.support.command_line import run_command
+from tests.support.outcomes_log import OutcomesLog
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +138,8 @@ class Place:
         self.journal = folder / "journal.jsonl"
         self.deaths: list[int] = []
         self._clients: list[Scheduler] = []
+        self._log: OutcomesLog | None = None
+        self._seen: dict[str, tuple[DeltaTable, int, pl.DataFrame]] = {}
         self._starts = self._calls = 0
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("SCYLLASPARK_", "SPARK_"))}
         # every descendant inherits it: that is how `left` finds them
@@ -235,9 +238,12 @@ class Place:
             return 0
 
     def close_clients(self) -> None:
-        """Closes the clients that `client` has made."""
+        """Closes the clients that `client` and `ends` have made."""
         while self._clients:
             self._clients.pop().close()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     # -- asking -----------------------------------------------------------------------------------------------------------
 
@@ -255,8 +261,12 @@ class Place:
 
     def rows(self, table: str) -> pl.DataFrame:
         """All rows of a table, instants as microseconds since the epoch."""
-        frame = pl.from_arrow(DeltaTable(f"{self.data}/tables/{table}").to_pyarrow_table())
-        return frame.with_columns(pl.col(pl.Datetime).dt.epoch("us"))
+        found, version, frame = self._seen.get(table) or (DeltaTable(f"{self.data}/tables/{table}"), -1, pl.DataFrame())
+        found.update_incremental()
+        if found.version() != version:
+            frame = pl.from_arrow(found.to_pyarrow_table()).with_columns(pl.col(pl.Datetime).dt.epoch("us"))
+            self._seen[table] = found, found.version(), frame
+        return frame
 
     def completions(self, prefix: str = "") -> dict[TaskKey, dict[str, Any]]:
         """Key → its row of `completions`: the one that counts, the first that was recorded."""
@@ -295,6 +305,23 @@ class Place:
             return {key: found[key] for key in wanted} if wanted <= found.keys() else None
 
         return eventually(look, within, f"{len(wanted)} completions")
+
+    def ends(self, prefix: str = "") -> dict[TaskKey, Fact]:
+        """Key → the fact that ended it, as the log says now; the tables hold it some seconds later, at a much higher cost."""
+        if self._log is None:
+            self._log = OutcomesLog(located(Settings(data_dir=self.data)))
+        self._log.read()
+        return {key: fact for key, fact in self._log.completions.items() if key.ordering_id.startswith(prefix)}
+
+    def recorded(self, keys: Iterable[TaskKey], within: float = PATIENCE) -> dict[TaskKey, Fact]:
+        """Waits until the log says that all these keys have ended."""
+        wanted = set(keys)
+
+        def look() -> dict[TaskKey, Fact] | None:
+            found = self.ends()
+            return {key: found[key] for key in wanted} if wanted <= found.keys() else None
+
+        return eventually(look, within, f"{len(wanted)} ends")
 
 
 class Foreign:

@@ -71,9 +71,9 @@ def test_every_bad_record_is_refused_with_its_reason_while_its_neighbours_run(de
     expected[_place(foreign.raw(b"another", bad_record_elsewhere(due), home))] = "wrong_key"
     compressed.close()
     deployment.ingested(sent)
-    ended = deployment.completed(good)
+    ended = deployment.recorded(good)
 
-    assert {row["outcome"] for row in ended.values()} == {"succeeded"}
+    assert {end.outcome for end in ended.values()} == {"succeeded"}
     assert [run.key for run in deployment.history(LANE)] == good, "neighbours, and only they, ran, in order"
     rows = [row for row in deployment.rows("rejected").to_dicts() if (row["partition_id"], row["offset"]) in expected]
     assert {(row["partition_id"], row["offset"]): row["reason"] for row in rows} == expected
@@ -94,7 +94,7 @@ def test_unknown_fields_are_kept(deployment, foreign):
     deployment.ingested([foreign.put(key, color="blue", nested={"a": [1]})])
     row = next(row for row in deployment.rows("tasks").to_dicts() if row["ordering_id"] == key.ordering_id)
     assert json.loads(row["extra"]) == {"color": "blue", "nested": {"a": [1]}}
-    assert deployment.completed([key])[key]["outcome"] == "succeeded"
+    assert deployment.recorded([key])[key].outcome == "succeeded"
 
 
 def test_a_task_whose_handler_is_unknown_waits_in_its_lane_until_it_is_cancelled(deployment, foreign, scheduler):
@@ -105,8 +105,8 @@ def test_a_task_whose_handler_is_unknown_waits_in_its_lane_until_it_is_cancelled
     told = waits_for_its_handler(scheduler, key)
     assert (told["attempts"], "'no.such.handler'" in told["why"]) == (0, True)
     scheduler.task(key).cancel()
-    ended = deployment.completed([key, neighbour])
-    assert (ended[key]["outcome"], ended[neighbour]["outcome"]) == ("cancelled", "succeeded")
+    ended = deployment.recorded([key, neighbour])
+    assert (ended[key].outcome, ended[neighbour].outcome) == ("cancelled", "succeeded")
 
 
 def test_a_task_whose_executor_is_off_waits_and_the_answer_to_why_says_what_to_set(deployment, foreign, scheduler):
@@ -114,7 +114,7 @@ def test_a_task_whose_executor_is_off_waits_and_the_answer_to_why_says_what_to_s
     foreign.put(key, handler="work-on-spark")
     assert "'spark', which is off here: set dispatch.spark_slots" in waits_for_its_handler(scheduler, key)["why"]
     scheduler.task(key).cancel()
-    assert deployment.completed([key])[key]["outcome"] == "cancelled"
+    assert deployment.recorded([key])[key].outcome == "cancelled"
 
 
 def waits_for_its_handler(scheduler, key):

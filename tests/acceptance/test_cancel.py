@@ -21,7 +21,7 @@ def test_a_cancelled_task_never_starts_and_its_lane_goes_on(deployment, schedule
     assert first.status().state == "cancelled"
     with pytest.raises(TaskFailed, match="cancelled"):
         first.result(timeout="1s")
-    assert deployment.completed([first.key])[first.key]["outcome"] == "cancelled"
+    assert deployment.recorded([first.key])[first.key].outcome == "cancelled"
 
 
 def test_dropping_the_head_in_back_off_frees_the_lane_at_once(deployment, scheduler):

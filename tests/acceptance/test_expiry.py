@@ -16,4 +16,4 @@ def test_a_task_that_has_expired_never_starts_and_its_lane_goes_on(deployment, s
         second.result(timeout="120s")
     assert (second.status().state, second.status().attempts, second.status().tags) == ("expired", 0, ("late",))
     assert first.status().state == "succeeded"
-    assert deployment.completed([second.key])[second.key]["outcome"] == "expired"
+    assert deployment.recorded([second.key])[second.key].outcome == "expired"

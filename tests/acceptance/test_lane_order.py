@@ -15,10 +15,10 @@ def test_100_tasks_of_a_lane_run_in_order_without_overlap_while_50_lanes_run_in_
     for key in reversed(long + short):  # whatever the order in which they are sent
         foreign.put(key, {"ms": 10})
     foreign.flush()
-    ended = deployment.completed(long + short)
+    ended = deployment.recorded(long + short)
 
     runs = deployment.history("order-")
-    assert {row["outcome"] for row in ended.values()} == {"succeeded"}
+    assert {end.outcome for end in ended.values()} == {"succeeded"}
     assert sorted(run.key for run in runs) == sorted(long + short), "each runs once"
     assert [run.key for run in runs if run.key.ordering_id == "order-long"] == long
     assert judge.disordered(runs) == []

@@ -32,7 +32,7 @@ def test_what_a_handler_prints_and_logs_is_kept_with_its_streams_levels_and_fiel
     key = TaskKey(now(), "tell-all", "1")
     foreign.put(key, {}, handler="tell")
     foreign.flush()
-    deployment.completed([key])
+    deployment.recorded([key])
     found = lines(scheduler, key, enough=has_text("without an end"))
 
     assert [line.seq for line in found] == list(range(1, 207))
@@ -55,7 +55,7 @@ def test_of_a_process_that_dies_the_lines_before_its_death_are_kept_and_of_a_flo
     key = TaskKey(now(), "tell-die", "1")
     foreign.put(key, {"die": True, "lines": 50_000}, handler="tell", retry={"maxRetries": 0})
     foreign.flush()
-    assert deployment.completed([key])[key]["error_class"] == "child_died"
+    assert deployment.recorded([key])[key].failure.kind == "child_died"
     found = lines(scheduler, key, enough=has_text("the last words"))
 
     assert found[-1].text == "the last words"
@@ -71,8 +71,8 @@ def test_of_many_async_tasks_in_one_process_each_keeps_its_own_lines(deployment,
     for key in keys:
         foreign.put(key, {"ms": 500}, handler="nap")
     foreign.flush()
-    ends = deployment.completed(keys)
-    assert len({ends[key]["result"] for key in keys}) == 1, "one process"
+    ends = deployment.recorded(keys)
+    assert len({ends[key].result for key in keys}) == 1, "one process"
     for key in keys:
         found = lines(scheduler, key, enough=has_text(f"awake {key.uniqueness_key}"))
         assert [line.text for line in found] == [f"asleep {key.uniqueness_key}", f"awake {key.uniqueness_key}"]
@@ -98,7 +98,7 @@ def test_lines_come_to_stand_in_the_table_and_are_the_same_from_there(deployment
     key = TaskKey(now(), "tell-table", "1")
     foreign.put(key, {}, handler="tell")
     foreign.flush()
-    deployment.completed([key])
+    deployment.recorded([key])
     before = lines(scheduler, key, enough=has_text("without an end"))
 
     def stored():

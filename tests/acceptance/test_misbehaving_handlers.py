@@ -1,4 +1,4 @@
-"""Whatever user code does, only its own task fails, and the reason stands in `completions`."""
+"""Whatever user code does, only its own task fails, and the reason is recorded."""
 
 import pytest
 
@@ -28,12 +28,12 @@ def test_misbehaving_user_code_fails_its_own_task_with_a_reason_and_no_other(dep
     for key in followers + neighbours:
         foreign.put(key)
     foreign.flush()
-    ended = deployment.completed([*keys.values(), *followers, *neighbours])
+    ended = deployment.recorded([*keys.values(), *followers, *neighbours])
 
     for how, (outcome, kind, message) in DEEDS.items():
-        row = ended[keys[how]]
-        assert (row["outcome"], row["error_class"], row["attempt"]) == (outcome, kind, 1), how
-        assert message is None or message in row["error_message"], how
-    assert {ended[key]["outcome"] for key in followers + neighbours} == {"succeeded"}
+        end = ended[keys[how]]
+        assert (end.outcome, end.failure and end.failure.kind, end.attempt) == (outcome, kind, 1), how
+        assert message is None or message in end.failure.message, how
+    assert {ended[key].outcome for key in followers + neighbours} == {"succeeded"}
     starts = sorted(run.key for run in deployment.history("deed-"))
     assert starts == sorted([*keys.values(), *followers, *neighbours]), "each ran once"

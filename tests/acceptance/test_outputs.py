@@ -23,7 +23,7 @@ def test_files_of_each_attempt_can_be_listed_read_and_saved_also_of_one_that_die
     key = TaskKey(now(), "leaves", "1")
     foreign.put(key, {}, handler="leave", retry={"maxRetries": 3, "baseMs": 200, "capMs": 200})
     foreign.flush()
-    deployment.completed([key])
+    deployment.recorded([key])
     found = eventually(lambda: _all(scheduler, key), PATIENCE, "both attempts have their links")
     assert [(one.attempt, one.name) for one in found] == [
         (1, "Übersicht.txt"), (1, "large.bin"), (2, "Übersicht.txt"), (2, "large.bin"),

@@ -15,7 +15,7 @@ def test_while_it_waits_the_new_payload_is_the_one_that_runs(deployment, foreign
     key = TaskKey(now() + 2 * SECOND, "resent-waiting", "u")
     for mark in ("old", "new"):
         foreign.put(key, {"mark": mark}).get(timeout=PATIENCE)
-    deployment.completed([key])
+    deployment.recorded([key])
     assert runs(deployment, "resent-waiting") == [("u", 1, "new")]
 
 
@@ -27,9 +27,9 @@ def test_while_it_runs_that_run_goes_on_and_no_other_follows(deployment, foreign
     foreign.put(key, {"mark": "new"}).get(timeout=PATIENCE)
     foreign.put(after).get(timeout=PATIENCE)
     assert deployment.history("resent-running")[-1].ok is None, "the machine is too slow: the run is over already"
-    ended = deployment.completed([key, after])
+    ended = deployment.recorded([key, after])
     assert runs(deployment, "resent-running") == [("u", 1, "old"), ("after", 1, "")]
-    assert ended[key]["result"] == '{"mark":"old"}'
+    assert ended[key].result == '{"mark":"old"}'
 
 
 @pytest.mark.promise
@@ -39,16 +39,16 @@ def test_in_back_off_the_new_payload_counts_from_the_next_attempt_on(deployment,
     foreign.put(key, {"mark": "old", "failures": 9}, retry=retry).get(timeout=PATIENCE)
     eventually(lambda: [run for run in deployment.history("resent-backoff") if run.ok is False], PATIENCE)
     foreign.put(key, {"mark": "new"}, retry=retry).get(timeout=PATIENCE)
-    ended = deployment.completed([key])
+    ended = deployment.recorded([key])
     assert runs(deployment, "resent-backoff") == [("u", 1, "old"), ("u", 2, "new")]
-    assert (ended[key]["outcome"], ended[key]["attempt"]) == ("succeeded", 2)
+    assert (ended[key].outcome, ended[key].attempt) == ("succeeded", 2)
 
 
 @pytest.mark.promise
 def test_once_done_it_never_runs_again(deployment, foreign):
     key = TaskKey(now(), "resent-done", "u")
     foreign.put(key, {"mark": "old"}).get(timeout=PATIENCE)
-    deployment.completed([key])
+    deployment.recorded([key])
     after = TaskKey(now(), "resent-done", "after")
     deployment.ingested([foreign.put(key, {"mark": "new"}), foreign.put(after)])
     deployment.completed([after])

@@ -20,12 +20,12 @@ def test_a_lane_whose_head_always_fails_blocks_no_other_and_goes_on_once_it_is_e
     for key in followers + others:
         foreign.put(key)
     foreign.flush()
-    ended = deployment.completed([head, *followers, *others])
+    ended = deployment.recorded([head, *followers, *others])
 
     runs = deployment.history("stuck-head")
     attempts = [run for run in runs if run.key == head]
     assert [run.attempt for run in attempts] == list(range(1, 9)), "the first and seven retries"
-    assert (ended[head]["outcome"], ended[head]["attempt"]) == ("failed", 8)
+    assert (ended[head].outcome, ended[head].attempt) == ("failed", 8)
     assert [run.key for run in runs[len(attempts) :]] == followers, "followers start after the last attempt, in order"
     assert judge.overlapping(runs) == []
     last = attempts[-1].start

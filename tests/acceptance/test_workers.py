@@ -61,11 +61,11 @@ def workers(deployment, wire):
 
 
 def succeeded(place, prefix, number):
-    """The completions of so many tasks, all of them good."""
+    """The ends of so many tasks, all of them good."""
     found = eventually(
-        lambda: done if len(done := place.completions(prefix)) >= number else None, PATIENCE, f"{number} of {prefix}"
+        lambda: done if len(done := place.ends(prefix)) >= number else None, PATIENCE, f"{number} of {prefix}"
     )
-    assert {row["outcome"] for row in found.values()} == {"succeeded"}
+    assert {end.outcome for end in found.values()} == {"succeeded"}
     assert len(found) == number
     return found
 
@@ -120,8 +120,8 @@ def test_twenty_workers_lease_a_thousand_tasks_once_each(deployment, wire, queue
     lines = [line.split() for out, _ in told for line in out.splitlines()]
     assert len(lines) == len({lane for lane, _ in lines}) == 1_000
     assert {attempt for _, attempt in lines} == {"1"}
-    rows = succeeded(deployment, prefix, 1_000)
-    assert {row["attempt"] for row in rows.values()} == {1}
+    ends = succeeded(deployment, prefix, 1_000)
+    assert {end.attempt for end in ends.values()} == {1}
 
 
 def test_a_lease_of_no_time_is_one_delivery(wire, queue):
@@ -233,13 +233,13 @@ def test_a_frozen_worker_that_wakes_up_cannot_complete_and_its_task_is_done_once
     begun = now()
     frozen.signal(signal.SIGSTOP)
     workers(queue, "--lease", "2s", "--slots", "1")
-    rows = succeeded(deployment, prefix, 1)
+    ends = succeeded(deployment, prefix, 1)
     frozen.signal(signal.SIGCONT)
     thaw = now()
     eventually(lambda: sum(run.ok is True for run in deployment.history(prefix)) == 2, PATIENCE, "it has gone on")
     assert frozen.stop() == 0
-    assert [row["attempt"] for row in rows.values()] == [2]
-    assert len(deployment.completions(prefix)) == 1
+    assert [end.attempt for end in ends.values()] == [2]
+    assert len(deployment.ends(prefix)) == 1
     runs = deployment.history(prefix)
     assert judge.misnumbered(runs) == judge.overlapping(runs, [Fault("freeze", begun, thaw)]) == []
 
@@ -357,8 +357,8 @@ def test_a_killed_worker_leaves_no_children_and_its_tasks_go_to_others(deploymen
         lambda: not any(map(alive, theirs)), 10, "no child is left", lambda: [pid for pid in theirs if alive(pid)]
     )
     workers(queue, "--slots", "2", "--lease", "2s")
-    rows = succeeded(deployment, prefix, 2)
-    assert {row["attempt"] for row in rows.values()} == {2}
+    ends = succeeded(deployment, prefix, 2)
+    assert {end.attempt for end in ends.values()} == {2}
 
 
 def test_who_takes_the_name_of_a_worker_ends_it_with_a_clear_error(wire, queue, workers):

@@ -59,18 +59,6 @@ def client(site):
         yield client
 
 
-@pytest.fixture(scope="module")
-def looked_at(tmp_path_factory):
-    """The site of tests that change nothing."""
-    return made(tmp_path_factory.mktemp("looked-at"))
-
-
-@pytest.fixture(scope="module")
-def look(looked_at):
-    with looked_at.client() as client:
-        yield client
-
-
 # -- what every answer carries --------------------------------------------------------------------------------------------
 
 

@@ -38,10 +38,14 @@ def refused(count: int) -> list[dict]:
     return [rejected(n, "wrong_partition", json.dumps(value).encode(), NOW) for n, value in enumerate(values)]
 
 
+def made(folder):
+    make_filled(f"{folder}/tables", filled)
+    return Site(str(folder))
+
+
 @pytest.fixture
 def site(tmp_path):
-    make_filled(f"{tmp_path}/tables", filled)
-    return Site(str(tmp_path))
+    return made(tmp_path)
 
 
 def filled(path: str) -> None:
@@ -51,20 +55,6 @@ def filled(path: str) -> None:
 @pytest.fixture
 def client(site):
     with site.client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def looked_at(tmp_path_factory):
-    """The site of tests that change nothing."""
-    path = str(tmp_path_factory.mktemp("looked-at"))
-    make_filled(f"{path}/tables", filled)
-    return Site(path)
-
-
-@pytest.fixture(scope="module")
-def look(looked_at):
-    with looked_at.client() as client:
         yield client
 
 

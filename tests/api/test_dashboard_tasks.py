@@ -33,33 +33,21 @@ from tests.support.delta_tables import append, at, fact, make, task
 _S = 1_000_000
 
 
+def made(folder):
+    keys = fill(f"{folder}/tables")
+    site = Site(str(folder))
+    site.keys = keys
+    return site
+
+
 @pytest.fixture
 def site(tmp_path):
-    site_keys = fill(f"{tmp_path}/tables")
-    site = Site(str(tmp_path))
-    site.keys = site_keys
-    return site
+    return made(tmp_path)
 
 
 @pytest.fixture
 def client(site):
     with site.client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def looked_at(tmp_path_factory):
-    """The site of tests that change nothing."""
-    path = str(tmp_path_factory.mktemp("looked-at"))
-    keys = fill(f"{path}/tables")
-    site = Site(path)
-    site.keys = keys
-    return site
-
-
-@pytest.fixture(scope="module")
-def look(looked_at):
-    with looked_at.client() as client:
         yield client
 
 

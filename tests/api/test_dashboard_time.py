@@ -63,12 +63,6 @@ def looked_at(tmp_path_factory, due):
     return Site(path)
 
 
-@pytest.fixture(scope="module")
-def look(looked_at):
-    with looked_at.client() as client:
-        yield client
-
-
 def test_the_map_of_the_last_day_shows_queues_and_the_worst_stretches(look, due):
     page = look.get("/ui/time")
     assert page.status_code == 200

@@ -22,6 +22,7 @@ from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
+from scylla_spark.services.api.leases import outputs
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
@@ -53,18 +54,6 @@ def made(tmp_path):
 @pytest.fixture
 def client(site):
     with site.client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def looked_at(tmp_path_factory):
-    """The site of tests that change nothing."""
-    return made(tmp_path_factory.mktemp("looked-at"))
-
-
-@pytest.fixture(scope="module")
-def look(looked_at):
-    with looked_at.client() as client:
         yield client
 
 
@@ -233,12 +222,17 @@ def test_a_file_whose_lease_ended_while_it_came_replaces_nothing(client, site):
 def test_of_two_files_of_one_name_at_once_the_link_is_that_of_the_one_that_stays(client, site):
     links, noted = [], threading.Event()
 
+    async def another_waits():
+        async with asyncio.timeout(10):
+            while len(links) == 1 and not any(turn._waiters for turn in outputs._TURNS.values()):
+                await asyncio.sleep(0.001)
+
     async def output(token, link):
         if link is not None:
             links.append(link)
             noted.set()
             if len(links) == 1:
-                await asyncio.sleep(0.3)
+                await another_waits()
         return {"key": list(KEY), "attempt": 2, "sizes": {}}
 
     def put(body):

@@ -13,7 +13,7 @@ from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ExitCode
 from scylla_spark.failpoint import FREEZE, KILL, POINTS, RAISE
 from tests.acceptance.place import POOL, Process, now
-from tests.faults.site import DISPATCH, INGEST, PATIENCE, PLAN, SESSION_S, UP, Site, fill, pause, until
+from tests.faults.site import DISPATCH, INGEST, PLAN, SESSION_S, UP, Site, fill, pause, until
 from tests.support.waiting import eventually
 
 TAKEN_OVER_S = SESSION_S + 4.0  # after so long the partitions of a frozen dispatcher are another's
@@ -113,7 +113,7 @@ def ingest_frozen(site: Site) -> None:
     frozen = site.meets(INGEST, "ingest.tasks.merged", FREEZE)
     begin = now()
     second = site.start("ingest-second")
-    code = second.ended(PATIENCE)
+    code = second.ended(site.patience)
     del site.processes["ingest-second"]
     if code != 4 or "Another ingest writes the tables" not in second.told():
         site.complaints.append(f"a second ingest ended with {code}: {second.told()[-300:]}")
@@ -157,7 +157,7 @@ def work_frozen(site: Site) -> None:
     seen: set[str] = set()
     while len(seen) < len(order):
         line = lambda: next((p for p in order if p not in seen and f"failpoint {p} {FREEZE}" in process.told()), "")  # noqa: E731
-        point = until(line, PATIENCE, "a further freeze", lambda: sorted(seen))
+        point = until(line, site.patience, "a further freeze", lambda: sorted(seen))
         seen.add(point)
         site.events.append(f"{FREEZE} {point}")
         site.thaw(process, now(), TAKEN_OVER_S)
@@ -179,7 +179,7 @@ def shared(site: Site) -> None:
     site.begin("dispatch-a", "dispatch-b")
     site.goes_on()
     site.kill_process("dispatch-a")
-    site.start("dispatch-c").ready(PATIENCE)
+    site.start("dispatch-c").ready(site.patience)
     del site.processes["dispatch-a"]
     site.goes_on(3)
     site.freeze("dispatch-b", TAKEN_OVER_S)
@@ -253,14 +253,14 @@ def up_twice(site: Site) -> None:
         site.goes_on()
         begin = now()
         second = site.start(name)
-        code = second.ended(PATIENCE)
+        code = second.ended(site.patience)
         del site.processes[name]
         if code != 4 or "Another ingest writes the tables" not in second.told():
             site.complaints.append(f"a further up ended with {code}: {second.told()[-300:]}")
         site.events.append(f"{name} ended with {code}")
         site.trouble("shared partitions", begin)  # it may have had some of them until it was refused
     own = Process("up-embedded", [*site.command(), "up", "-o", "json"], site.folder, site.environment)
-    code = own.ended(PATIENCE)
+    code = own.ended(site.patience)
     if code not in (4, 5) or not own.told().strip():
         site.complaints.append(f"an up with the same broker folder ended with {code}: {own.told()[-300:]}")
     site.events.append(f"up with the same broker folder ended with {code}")
@@ -299,7 +299,7 @@ def names(site: Site) -> None:
     )
     until(
         lambda: site.supervised() or named <= site.completions().keys(),
-        PATIENCE + NAMES / 200,
+        site.patience + NAMES / 200,
         "all queues have run",
         site.told,
     )

@@ -18,7 +18,7 @@ from scylla_spark.services.dispatch.service import DispatchService
 from tests.spark.raw_batches import batch, send_batch
 from tests.support import sample_handlers
 from tests.support.shared_broker import settings_on
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, holds
 
 LANE = "cust-9"
 
@@ -117,11 +117,11 @@ def test_a_batch_that_is_skipped_at_the_end_holds_up_no_take(settings):
 
 def test_an_open_transaction_holds_back_what_stands_behind_it_until_it_ends(settings):
     with dispatching(settings) as partition, Scheduler(settings) as scheduler:
+        begin = end_offsets(settings, settings.topics.tasks, [0])[0]
         with transaction(settings, "third", "open") as producer:
             behind = scheduler.enqueue("echo", {"n": 2}, ordering_id=LANE)
-            before = partition.tasks_position
-            time.sleep(1)
-            assert partition.tasks_position == before
+            eventually(lambda: partition.tasks_position == begin, 10, "it has passed all that is before")
+            assert not holds(lambda: partition.tasks_position > begin, 1)
             producer.commit_transaction()
         assert behind.result(30)["payload"] == {"n": 2}
 

@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -106,10 +105,8 @@ def test_a_container_that_cannot_be_watched_is_killed_and_its_task_has_failed(tm
     monkeypatch.setattr(place, "_readers", nothing)
     podman, told = Sleeper(), Told()
     yard = Yard(podman, OFFER, bounds_of(**BOUNDS), "r", tmp_path, Watched())
-    begun = time.monotonic()
     ContainerPlace(yard).work(Lease(lease_view(1), told))
-    assert time.monotonic() - begun < 30, "nobody has waited until it ended by itself"
-    assert podman.clients[0].returncode == -9
+    assert podman.clients[0].returncode == -9, "nobody has waited until it ended by itself"
     (report,) = told.reports
     assert (report["outcome"], report["error"]["code"]) == ("failed", "container_not_started")
 

@@ -186,3 +186,9 @@ def test_the_worker_in_shell_keeps_and_reports_nothing_that_was_handed_over_once
         assert in_shell(server, 3) == 0
     assert {request.path for request in server.requests} == {"/v1/queues/q/leases"}
     assert server._given == 3
+
+
+def test_the_examples_are_short():
+    lines = {path.name: path.read_text().count("\n") for path in FOLDER.iterdir() if path.is_file()}
+    assert {"worker.mjs", "worker.go", "curl.sh"} <= lines.keys()
+    assert max(lines.values()) <= 80

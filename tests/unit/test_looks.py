@@ -1,19 +1,20 @@
 """Whoever looks at a dispatcher again and again leaves the engine its time."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from scylla_spark.services.dispatch.looks import Looks
 
+LOOK_US = 20_000
+
 
 class Engine:
-    """A mailbox whose engine is asked at once, and notes what for; one question at a time."""
+    """A mailbox whose engine is asked at once, and notes what for; one question at a time, on virtual time."""
 
     def __init__(self):
-        self.asked, self.busy = [], threading.Lock()
+        self.asked, self.busy, self.at_us = [], threading.Lock(), 0
 
     def ask(self, question, timeout_s):
         assert self.busy.acquire(blocking=False), "two look at once"
@@ -22,13 +23,16 @@ class Engine:
         finally:
             self.busy.release()
 
-    def seeing(self, what, took_s=0.0):
+    def seeing(self, what):
         def question(now):
-            self.asked.append((what, time.monotonic()))
-            time.sleep(took_s)
+            self.asked.append((what, self.at_us))
+            self.at_us += LOOK_US
             return what, now
 
         return question
+
+    def pause(self, seconds):
+        self.at_us += round(seconds * 1e6)
 
 
 @pytest.fixture
@@ -36,40 +40,36 @@ def engine():
     return Engine()
 
 
-@pytest.mark.slow
-def test_all_who_look_at_the_same_within_a_moment_are_shown_what_one_has_seen(engine):
-    looks = Looks(engine)
+@pytest.fixture
+def looks(engine):
+    return Looks(engine, now=lambda: engine.at_us, pause=engine.pause)
+
+
+def test_all_who_look_at_the_same_within_a_moment_are_shown_what_one_has_seen(engine, looks):
     with ThreadPoolExecutor(16) as threads:
         seen = list(threads.map(lambda _: looks.look(engine.seeing("status"), "status"), range(200)))
-    assert len(set(seen)) == len(engine.asked) <= 3
+    assert len(set(seen)) == len(engine.asked) == 1
     looks.look(engine.seeing("handlers"), "handlers")
-    assert engine.asked[-1][0] == "handlers"
-    before = len(engine.asked)
-    time.sleep(0.3)
+    assert [what for what, _ in engine.asked] == ["status", "handlers"]
+    engine.pause(0.25)
     looks.look(engine.seeing("status"), "status")
-    assert len(engine.asked) == before + 1
+    assert [what for what, _ in engine.asked] == ["status", "handlers", "status"]
 
 
-@pytest.mark.slow
-def test_looks_that_differ_have_a_fifth_of_the_engines_time(engine):
-    looks, begun = Looks(engine), time.monotonic()
+def test_looks_that_differ_have_a_fifth_of_the_engines_time(engine, looks):
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda lane: looks.look(engine.seeing(lane, 0.02)), range(9)))
-    assert len(engine.asked) == 9
-    assert time.monotonic() - begun > 8 * 5 * 0.02
+        list(threads.map(lambda lane: looks.look(engine.seeing(lane)), range(9)))
+    assert [at_us for _, at_us in engine.asked] == [n * 5 * LOOK_US for n in range(9)]
 
 
-def test_what_fails_is_shown_to_nobody_else(engine):
-    looks = Looks(engine)
+def test_what_fails_is_shown_to_nobody_else(engine, looks):
     with pytest.raises(KeyError):
         looks.look(lambda _now: {}["x"], "status")
     assert looks.look(engine.seeing("status"), "status") == ("status", 0)
 
 
-@pytest.mark.slow
-def test_who_waits_for_others_gives_up_in_time(engine, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.dispatch.looks._PATIENCE_US", 100_000)
-    looks = Looks(engine)
+def test_who_waits_for_others_gives_up_in_time(engine, looks, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.dispatch.looks._PATIENCE_US", 1_000)
     with looks._turn, pytest.raises(TimeoutError):
         looks.look(engine.seeing("lane"))
     assert engine.asked == []

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from scylla_spark import Settings
+from scylla_spark.client.connection import Connection
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, encode_facts
 from scylla_spark.core.table_progress import Mark
-from scylla_spark.io.kafka.records_reader import _ReadLog
+from scylla_spark.errors import ConflictError
+from scylla_spark.io.kafka.records_reader import LogReader, _ReadLog
 from tests.support.delta_tables import at
 
 FENCE = Fence(5, "n")
@@ -62,3 +66,17 @@ def test_what_was_forgotten_is_missed_until_the_tables_hold_it(followed):
     assert followed.goes_on_from(Mark(0, floor, FENCE)), "nothing is read twice"
     assert not followed.has_holes
     assert not followed.goes_on_from(Mark(0, 31, FENCE)), "the tables are ahead: what is between was never read"
+
+
+def test_a_thread_that_still_reads_opens_no_connection_that_nobody_would_close(tmp_path):
+    settings = Settings(_env_file=None, data_dir=tmp_path, kafka={"bootstrap_servers": "127.0.0.1:1"})
+    reader = LogReader(settings, Rules(1), dict)
+    reader.close()
+    with pytest.raises(ConflictError, match="is closed"):
+        reader.owner(0)
+    connection = Connection(settings)
+    connection.close()
+    with pytest.raises(ConflictError, match="is closed"):
+        connection.owner_address(0)
+    with pytest.raises(ConflictError, match="is closed"):
+        _ = connection.plan

@@ -21,7 +21,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
 from scylla_spark.core.table_progress import Mark
-from scylla_spark.errors import UnreachableError
+from scylla_spark.errors import ConflictError, UnreachableError
 from scylla_spark.io.kafka import topics
 
 SLICE_MS: Final = 100
@@ -50,6 +50,7 @@ class LogReader:
         self._lock = threading.Lock()
         self._outcomes: KafkaConsumer | None = None
         self._ranges: KafkaConsumer | None = None
+        self._closed = False
         self._followed: dict[int, _ReadLog] = {}
         self._watching = threading.Lock()  # of its own: whoever has the other may wait for a broker
         self._watched: Counter[TaskKey] = Counter()
@@ -69,8 +70,9 @@ class LogReader:
                     del self._watched[key]
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections for good: what still runs in another thread opens no others."""
         with self._lock:
+            self._closed = True
             for consumer in (self._outcomes, self._ranges):
                 if consumer is not None:
                     consumer.close(autocommit=False)
@@ -166,14 +168,19 @@ class LogReader:
     def _consumer(self) -> KafkaConsumer:
         """Follows `outcomes`."""
         if self._outcomes is None:
-            self._outcomes = topics.client_consumer(self._settings)
+            self._outcomes = self._opened()
         return self._outcomes
 
     def _scanner(self) -> KafkaConsumer:
         """Reads a range of records once."""
         if self._ranges is None:
-            self._ranges = topics.client_consumer(self._settings)
+            self._ranges = self._opened()
         return self._ranges
+
+    def _opened(self) -> KafkaConsumer:
+        if self._closed:
+            raise ConflictError("This reader of the logs is closed.", hint="Make another Scheduler.")
+        return topics.client_consumer(self._settings)
 
     @contextmanager
     def _broker(self) -> Iterator[None]:

@@ -23,10 +23,16 @@ class Looks:
 
     Args:
         mailbox: of the engine.
+        now: returns the boot clock in microseconds.
+        pause: waits for so many seconds.
     """
 
-    def __init__(self, mailbox: Mailbox) -> None:
+    def __init__(
+        self, mailbox: Mailbox, now: Callable[[], int] = boot_us, pause: Callable[[float], object] = time.sleep
+    ) -> None:
         self._mailbox = mailbox
+        self._now = now
+        self._pause = pause
         self._turn = threading.Lock()
         self._rested_us = 0  # boot clock from which on there may be another look
         self._shown: dict[str, tuple[int, Any]] = {}  # name → when it was seen, and what
@@ -41,7 +47,7 @@ class Looks:
         Raises:
             TimeoutError: the engine did not get to it in time.
         """
-        deadline_us = boot_us() + _PATIENCE_US
+        deadline_us = self._now() + _PATIENCE_US
         if not self._turn.acquire(timeout=_PATIENCE_US / 1e6):
             raise TimeoutError
         try:
@@ -51,21 +57,21 @@ class Looks:
 
     def _shared(self, name: str, question: Callable[[int], T], deadline_us: int) -> T:
         seen_us, shown = self._shown.get(name, (-_SHARED_US, None))
-        if boot_us() - seen_us >= _SHARED_US:
+        if self._now() - seen_us >= _SHARED_US:
             shown = self._ask(question, deadline_us)
-            self._shown[name] = boot_us(), shown
+            self._shown[name] = self._now(), shown
         return shown  # type: ignore[no-any-return]
 
     def _ask(self, question: Callable[[int], T], deadline_us: int) -> T:
         """Asks the engine after a rest; the turn is ours."""
-        time.sleep(max(self._rested_us - boot_us(), 0) / 1e6)
+        self._pause(max(self._rested_us - self._now(), 0) / 1e6)
 
         def timed(now: int) -> T:
-            begun = boot_us()
+            begun = self._now()
             try:
                 return question(now)
             finally:
-                took = boot_us() - begun
-                self._rested_us = boot_us() + min(_REST * took, _LONGEST_REST_US)
+                took = self._now() - begun
+                self._rested_us = self._now() + min(_REST * took, _LONGEST_REST_US)
 
-        return self._mailbox.ask(timed, timeout_s=max(deadline_us - boot_us(), 0) / 1e6)
+        return self._mailbox.ask(timed, timeout_s=max(deadline_us - self._now(), 0) / 1e6)

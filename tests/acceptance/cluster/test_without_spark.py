@@ -23,9 +23,10 @@ from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.testing import judge
 from tests.acceptance.http_api import Wire, api_process
 from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, Place, Process, now
-from tests.faults.site import PARTITIONS, OutcomesLog
+from tests.faults.site import PARTITIONS
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.outcomes_log import OutcomesLog
 from tests.support.shared_broker import as_words, settings_on
 from tests.support.waiting import eventually
 

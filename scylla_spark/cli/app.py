@@ -21,6 +21,7 @@ from scylla_spark.cli.commands import (
     simulate,
     table,
     task,
+    task_list,
     task_logs,
     task_outputs,
     token,
@@ -54,6 +55,7 @@ for name, group in (
     ("config", settings.app),
 ):
     app.add_typer(group, name=name)
+task_list.register(task.app)
 task_logs.register(task.app)
 task_outputs.register(task.app)
 root_commands.register(app)

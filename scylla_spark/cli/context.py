@@ -17,7 +17,6 @@ from scylla_spark.errors import ArgumentError
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.config.settings import Settings
-    from scylla_spark.core.key import TaskKey
     from scylla_spark.io.delta.task_pages import TaskPages
     from scylla_spark.io.delta.task_queries import TaskQueries
 
@@ -106,24 +105,6 @@ def parsed(columns: str | None, output: str, sets: list[str], **other: Any) -> C
         overrides["data_dir"] = other["data"]
     look = Output(output, names, color=other["color"], quiet=other["quiet"])
     return Context(look, other["file"], overrides, other["debug"])
-
-
-def task_key(parts: list[str]) -> TaskKey:
-    """A key given as one text form, or as time, ordering id and uniqueness key.
-
-    Raises:
-        ArgumentError: it is neither.
-    """
-    from scylla_spark.core.key import TaskKey
-
-    if len(parts) == 1:
-        return TaskKey.parse(parts[0])
-    if len(parts) == 3:
-        return TaskKey(instant(parts[0]), parts[1], parts[2])
-    raise ArgumentError(
-        f"A key has one or three parts, not {len(parts)}.",
-        hint="Write 'TaskKey(time,orderingId,uniquenessKey)' or the three apart.",
-    )
 
 
 def instant(text: str, now: int | None = None) -> int:

@@ -15,10 +15,10 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.visible import spreadsheet_cell, visible, visible_json, visible_lines
 
 FORMATS: Final = ("table", "json", "jsonl", "csv")
-_FIXED: Final = 14  # narrower columns are never cut
+_NARROWEST: Final = 20  # columns are not wrapped to fewer characters
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _INSTANT_SHORT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-_PIPED_WIDTH: Final = 10_000  # nobody's terminal: no column is cut
+_PIPED_WIDTH: Final = 10_000  # not a terminal: nothing is wrapped
 
 
 @dataclass(slots=True)
@@ -122,37 +122,70 @@ class Output:
         )  # fmt: skip
         _write("\n".join(lines) + "\n")
 
+    def lines(self, text: str) -> None:
+        """Text of several lines on stdout, such as a traceback, as it is."""
+        _write(visible_lines(text.rstrip("\n")) + "\n")
+
     def say(self, text: str) -> None:
         """One line for people, on stderr."""
         if not self.quiet:
             sys.stderr.write(visible_lines(text) + "\n")
 
     def _table(self, rows: list[dict[str, Any]], names: list[str]) -> None:
+        """Writes a table; where it is wider than the terminal even with its sentences wrapped, a record per row."""
+        cells = [[visible(_short(name, _text(row[name]))) for name in names] for row in rows]
+        widths = _fitted([[*names], *cells], _width() - 2 * (len(names) - 1))
+        if widths is None:
+            self._records(rows, names, cells)
+            return
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
-        cells = [[visible(_short(name, _text(row[name]))) for name in names] for row in rows]
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-        widths = _fitted([[*names], *cells], _width() - 2 * (len(names) - 1))
         for name, width in zip(names, widths, strict=True):
             numeric = all(isinstance(row[name], int | None) and not isinstance(row[name], bool) for row in rows)
             justify: Any = "right" if numeric else "left"
-            table.add_column(name, no_wrap=True, overflow="ellipsis", justify=justify, width=width)
+            table.add_column(name, overflow="fold", justify=justify, width=width)
         for row, line in zip(rows, cells, strict=True):
             table.add_row(*(Text(cell, style=_style(name, row[name])) for name, cell in zip(names, line, strict=True)))
         self._print(table)
 
+    def _records(self, rows: list[dict[str, Any]], names: list[str], cells: list[list[str]]) -> None:
+        """The first value of a row stands alone on its line, so that it is whole; the others follow with their names."""
+        for row, (first, *others) in zip(rows, cells, strict=True):
+            _write(first + "\n")
+            line = ""
+            for name, cell in zip(names[1:], others, strict=True):
+                pair = f"{name}: {cell}"
+                if line and len(line) + len(pair) + 4 > _width():
+                    self._record_line(line, row)
+                    line = ""
+                if cell:
+                    line += ("  " if line else "") + pair
+            if line:
+                self._record_line(line, row)
+
+    def _record_line(self, line: str, row: Mapping[str, Any]) -> None:
+        text = "\n    ".join(_folded(line, _width() - 4)) if len(line) + 2 > _width() else line
+        for name in ("state", "outcome"):
+            if style := _style(name, row.get(name)):
+                text = text.replace(f"{name}: {row[name]}", f"{name}: {self._colored(row[name], style)}", 1)
+        _write(f"  {text}\n")
+
+    def _colored(self, text: str, style: str) -> str:
+        code = _ANSI.get(style, "") if self.color and sys.stdout.isatty() else ""
+        return f"{code}{text}{_RESET if code else ''}"
+
     def _fields(self, record: Mapping[str, Any]) -> None:
-        """One line per field, long values folded; without rich, which is slow to import."""
+        """One line per field, long values folded between words; without rich, which is slow to import."""
         indent = max(map(len, record), default=0) + 2
         width = max(20, _width() - indent)
         for name, value in record.items():
             lines = [visible(line) for line in _text(value).rstrip("\n").split("\n")]
             folded = [part for line in lines for part in _folded(line, width)]
-            text = ("\n" + " " * indent).join(folded)
-            code = _ANSI.get(_style(name, value), "") if self.color and sys.stdout.isatty() else ""
-            _write(f"{name:<{indent}}{code}{text}{_RESET if code else ''}".rstrip() + "\n")
+            text = self._colored(("\n" + " " * indent).join(folded), _style(name, value))
+            _write(f"{name:<{indent}}{text}".rstrip() + "\n")
 
     def _print(self, renderable: Any) -> None:
         from rich.console import Console
@@ -187,28 +220,40 @@ def _width() -> int:
     return shutil.get_terminal_size((100, 25)).columns if sys.stdout.isatty() else _PIPED_WIDTH
 
 
-def _fitted(lines: list[list[str]], room: int) -> list[int]:
-    """Widths of columns: as wide as their cells, the widest cut until all fit; instants and short columns stay whole."""
+def _fitted(lines: list[list[str]], room: int) -> list[int] | None:
+    """Widths of columns that show every word whole, the widest narrowed until all fit; None: they do not fit.
+
+    A single column is as wide as it is: nothing stands beside it.
+    """
     from rich.cells import cell_len
 
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    rigid = [
-        max(map(cell_len, column)) <= _FIXED or _INSTANT_SHORT.match(column[-1]) for column in zip(*lines, strict=True)
-    ]
-    while sum(widths) > room:
-        widest = max((index for index, fixed in enumerate(rigid) if not fixed), key=widths.__getitem__, default=None)
-        if widest is None or widths[widest] <= _FIXED:
-            break
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [min(width, max(_NARROWEST, _longest_word(column))) for width, column in zip(widths, columns, strict=True)]
+    if len(columns) > 1 and sum(least) > room:
+        return None
+    while sum(widths) > room and widths != least:
+        widest = max((index for index, width in enumerate(widths) if width > least[index]), key=widths.__getitem__)
         widths[widest] -= 1
     return widths
 
 
-def _folded(line: str, width: int) -> list[str]:
-    if not line.isascii():
-        from rich.cells import chop_cells
+def _longest_word(cells: Sequence[str]) -> int:
+    """The width of the longest piece of text that must not be divided: a word, or an instant."""
+    from rich.cells import cell_len
 
-        return chop_cells(line, width) or [""]
-    return [line[start : start + width] for start in range(0, max(len(line), 1), width)]
+    return max(
+        cell_len(cell) if _INSTANT_SHORT.match(cell) else max(map(cell_len, cell.split() or [""])) for cell in cells
+    )
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Lines of at most so many characters, divided between words; a longer word has a line of its own."""
+    import textwrap
+
+    return textwrap.wrap(
+        line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False, expand_tabs=False
+    ) or [""]
 
 
 def _short(name: str, text: str) -> str:
@@ -240,7 +285,7 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        return "yes" if value else ""
+        return "yes" if value else "no"
     if isinstance(value, str):
         return value
     return visible_json(value)

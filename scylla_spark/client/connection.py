@@ -13,7 +13,8 @@ from scylla_spark.client.tasks.enqueue_arguments import new_key
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.records.command import CANCEL, Command, Rules
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, Rules
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import AFTER_FORK, TableReader
 from scylla_spark.io.kafka.command_sender import CLOSED, RECONNECT, Place, Sender
@@ -166,6 +167,25 @@ class Connection:
             return self.log_reader.owner(partition)
         except UnreachableError:
             return ""
+
+    def keys_beyond_tables(self, most: int = 10_000) -> set[TaskKey] | None:
+        """Keys of tasks that were enqueued by records which the tables do not have yet.
+
+        Args:
+            most: records to read.
+
+        Returns:
+            None: there are more records than that.
+
+        Raises:
+            UnreachableError: no broker is known, or none answers.
+        """
+        ends, marks = self.ends(), self.readers.marks()
+        waiting = {number: end - marks.get(("tasks", number), Mark()).tasks_offset for number, end in ends.items()}
+        if sum(waiting.values()) > most:
+            return None
+        commands = (self.log_reader.commands_of_lanes(number, None) for number, count in waiting.items() if count > 0)
+        return {one.key for some in commands for one in some if one.kind == ENQUEUE}
 
     def ends(self) -> dict[int, int]:
         """Partition → end of its `tasks` log now."""

@@ -1,20 +1,26 @@
-"""Task keys, the hour they lie in and the partition they belong to."""
+"""Task keys, their ids, their hour, and the partition they belong to."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from scylla_spark.clock import from_us, iso, read_instant, to_us
 from scylla_spark.core.storable_instants import is_storable
 from scylla_spark.errors import ArgumentError
 
 HOUR_US = 3_600_000_000
-_PART = r'("(?:[^"\\]|\\.)*"|[^,"]*)'
-_TEXT = re.compile(rf"TaskKey\(([^,]+),{_PART},{_PART}\)", re.DOTALL)
+MOST_PART_CHARS: Final = 1024
+_COMMAS: Final = 2  # between the three parts of an id
+_HINT: Final = (
+    "Write SCHEDULED_TIME,ORDERING_ID,UNIQUENESS_KEY, each part percent-encoded: 2026-01-31T09:00:00Z,cust-9,inv-17."
+)
+_AN_ID: Final = re.compile(r"[0-9]Z,[^ ,]+,")
 
 
 class TaskKey(NamedTuple):
@@ -46,19 +52,23 @@ class TaskKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TaskKey:
-        """Reads the text form `TaskKey(time,orderingId,uniquenessKey)`, in which a part that holds a comma or a quote is a JSON text.
+        """Reads an id: SCHEDULED_TIME,ORDERING_ID,UNIQUENESS_KEY with each part percent-encoded, or the `id` of an answer of the API.
+
+        Generated clients percent-encode an id once more, as a whole; that is read, too.
 
         Raises:
-            ArgumentError: the text has another form, or its time is no RFC 3339 instant with a zone.
+            ArgumentError: the text is no id, its time is no RFC 3339 instant with a zone, or a part is empty or too long.
         """
-        match = _TEXT.fullmatch(text.strip())
-        hint = "Write TaskKey(2026-01-31T09:00:00Z,orderingId,uniquenessKey), and a part with a comma in double quotes."
-        if match is None:
-            raise ArgumentError(f"{text!r} is not a task key.", hint=hint)
+        form = text if "," in text else _unquoted(text)
+        parts = [_unquoted(part) for part in form.split(",")] if form.count(",") == _COMMAS else _decoded(form)
+        time, ordering_id, uniqueness_key = parts
         try:
-            return cls.of(read_instant(match[1].strip()), _part_of(match[2]), _part_of(match[3]))
-        except ValueError as error:
-            raise ArgumentError(f"{text!r} is not a task key: {error}.", hint=hint) from None
+            key = cls.of(read_instant(time), ordering_id, uniqueness_key)
+        except (ValueError, OverflowError) as error:
+            raise _no_id(text, f"{time[:100]!r} is not an instant with a zone: {error}") from None
+        if not all(0 < len(part) <= MOST_PART_CHARS for part in key[1:]):
+            raise _no_id(text, f"ordering id and uniqueness key have 1 to {MOST_PART_CHARS} characters")
+        return key
 
     @property
     def scheduled_time(self) -> datetime:
@@ -71,23 +81,47 @@ class TaskKey(NamedTuple):
         return self.time_us // HOUR_US
 
     def __str__(self) -> str:
-        return f"TaskKey({iso(self.time_us)},{_part_text(self.ordering_id)},{_part_text(self.uniqueness_key)})"
+        """The id of the task, which `parse` reads: its parts, percent-encoded, so that shells and paths take it as one word."""
+        return f"{iso(self.time_us)},{_quoted(self.ordering_id)},{_quoted(self.uniqueness_key)}"
+
+    def __repr__(self) -> str:
+        return repr(str(self))
 
 
-def _part_text(part: str) -> str:
-    """A part in the text form of its key: as it is, or as a JSON text where it could be taken for two parts or for such a text."""
-    return json.dumps(part, ensure_ascii=False) if "," in part or '"' in part else part
+def names_a_task(text: str) -> bool:
+    """Reports whether a sentence contains the id of a task."""
+    return _AN_ID.search(text) is not None
 
 
-def _part_of(text: str) -> str:
-    """The inverse of `_part_text`.
+def _quoted(part: str) -> str:
+    return quote(part, safe="", errors="replace")
 
-    Raises:
-        ValueError: it begins with a quote and is no JSON text, or has half of a character.
-    """
-    part = str(json.loads(text)) if text.startswith('"') else text
-    part.encode()
-    return part
+
+def _unquoted(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise _no_id(text, "it is not UTF-8") from None
+
+
+def _decoded(text: str) -> list[str]:
+    """The parts in an opaque id of the API: base64url of their JSON list."""
+    try:
+        raw = text.encode("ascii")
+        found = json.loads(base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True).decode())
+    except (ValueError, RecursionError):
+        found = None
+    if not (isinstance(found, list) and len(found) == 3 and all(isinstance(part, str) for part in found)):
+        raise _no_id(text, "it has not three parts")
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        raise _no_id(text, "a part is not Unicode text") from None
+    return found
+
+
+def _no_id(text: str, why: str) -> ArgumentError:
+    return ArgumentError(f"{text[:100]!r} is not the id of a task: {why}.", hint=_HINT)
 
 
 def instant_us(moment: datetime) -> int:

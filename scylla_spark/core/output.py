@@ -117,9 +117,10 @@ def outputs_place(key: TaskKey, attempt: int, partitions: int) -> str:
         attempt: its number, from 1.
         partitions: of the deployment.
     """
-    ambiguous = "," in key.ordering_id or "," in key.uniqueness_key
-    text = (
-        str(key) if ambiguous else f"TaskKey({iso(key.time_us)},{key.ordering_id},{key.uniqueness_key})"
-    )  # as files lie since ever
+    parts = list(key[1:])
+    if any("," in part for part in parts):
+        parts = [json.dumps(part, ensure_ascii=False) if "," in part or '"' in part else part for part in parts]
+    # no other text may take its place: it is where the files of all tasks are stored
+    text = f"TaskKey({iso(key.time_us)},{parts[0]},{parts[1]})"
     digest = blake2b(text.encode(errors="replace"), digest_size=_DIGEST_BYTES, person=b"ss outputs").hexdigest()
     return f"{partition_of(key.ordering_id, partitions)}/{key.hour}/{digest}/{attempt}"

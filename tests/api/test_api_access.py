@@ -25,7 +25,6 @@ from scylla_spark.services.api.access.refusals import Refusals
 from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED
 from scylla_spark.services.api.access.token_mirror import TokenView
 from scylla_spark.services.api.http.metrics import ApiMetrics
-from scylla_spark.services.api.tasks.ids import path_of
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, make_filled, task
@@ -285,18 +284,18 @@ def test_no_answer_and_no_log_line_has_the_secret(site, client):
 def test_objects_of_foreign_queues_are_not_found(site, client):
     headers = give(site, "read", "tasks:write", "queues:write", namespaces=["ma"])
     for path in (
-        f"/v1/tasks/{path_of(GPU)}",
-        f"/v1/tasks/{path_of(GPU)}/result",
+        f"/v1/tasks/{GPU}",
+        f"/v1/tasks/{GPU}/result",
         "/v1/queues/gpu",
         "/v1/queues/gpu/stats",
     ):
         assert kind(client.get(path, headers=headers)) == "/problems/not-found"
-    foreign, none = (client.get(f"/v1/tasks/{path_of(key)}", headers=headers).json() for key in (GPU, NONE))
+    foreign, none = (client.get(f"/v1/tasks/{key}", headers=headers).json() for key in (GPU, NONE))
     assert foreign == none, "nothing tells them apart"
-    assert client.get(f"/v1/tasks/{path_of(MAIL)}", headers=headers).status_code == 200
+    assert client.get(f"/v1/tasks/{MAIL}", headers=headers).status_code == 200
     assert client.put("/v1/queues/mail", json={"rate": 1}, headers=headers).status_code == 201
     assert kind(client.put("/v1/queues/gpu", json={"rate": 1}, headers=headers)) == "/problems/not-found"
-    assert kind(client.post(f"/v1/tasks/{path_of(GPU)}:cancel", headers=headers)) == "/problems/not-found"
+    assert kind(client.post(f"/v1/tasks/{GPU}:cancel", headers=headers)) == "/problems/not-found"
     assert site.connection.sent == []
 
 
@@ -311,7 +310,7 @@ def test_what_is_about_all_queues_needs_a_token_for_all(site, client):
 def test_tasks_are_enqueued_into_queues_of_ones_own_only(site, client, more):
     headers = give(site, "tasks:write" if more else "tasks:write:queue=mail", **more)
     assert client.post("/v1/tasks", json={"queue": "mail"}, headers=headers).status_code == 202
-    assert client.put(f"/v1/tasks/{path_of(NONE)}", json={"queue": "mail"}, headers=headers).status_code == 202
+    assert client.put(f"/v1/tasks/{NONE}", json={"queue": "mail"}, headers=headers).status_code == 202
     for body in ({"queue": "gpu"}, {}, {"queue": None}, {"queue": ["mail"]}):
         assert kind(client.post("/v1/tasks", json=body, headers=headers)) == "/problems/forbidden"
     assert len(site.connection.sent) == 2
@@ -328,9 +327,7 @@ def test_a_body_that_names_two_queues_is_judged_by_the_one_that_counts(site, cli
 def test_a_task_of_a_foreign_queue_is_not_overwritten_by_its_key(site, client):
     headers = give(site, "tasks:write:queue=mail")
     key = {"scheduled_time": iso(GPU.time_us), "ordering_id": GPU.ordering_id, "uniqueness_key": GPU.uniqueness_key}
-    assert (
-        kind(client.put(f"/v1/tasks/{path_of(GPU)}", json={"queue": "mail"}, headers=headers)) == "/problems/not-found"
-    )
+    assert kind(client.put(f"/v1/tasks/{GPU}", json={"queue": "mail"}, headers=headers)) == "/problems/not-found"
     assert kind(client.post("/v1/tasks", json=key | {"queue": "mail"}, headers=headers)) == "/problems/not-found"
     assert site.connection.sent == []
 
@@ -340,7 +337,7 @@ def test_leases_are_for_the_queues_of_the_scope(site, client):
     body = {"seq": 1, "session": "s", "want": [{"queue": "mail"}, {"queue": "gpu"}]}
     assert kind(client.post("/v1/workers/w/sync", json=body, headers=headers)) == "/problems/forbidden"
     assert kind(client.post("/v1/queues/gpu/leases", json={}, headers=headers)) == "/problems/forbidden"
-    assert kind(client.post(f"/v1/tasks/{path_of(GPU)}:lease", json={}, headers=headers)) == "/problems/not-found"
+    assert kind(client.post(f"/v1/tasks/{GPU}:lease", json={}, headers=headers)) == "/problems/not-found"
     body["want"] = [{"queue": "mail"}]
     for path, sent in (("/v1/workers/w/sync", body), ("/v1/queues/mail/leases", {})):
         assert client.post(path, json=sent, headers=headers).status_code == 503, "let in; no dispatcher is there"
@@ -367,7 +364,7 @@ def test_every_change_is_written_down_with_who_asked_also_if_it_was_refused(site
         client.post("/v1/tasks", json={"queue": "mail"}, headers=headers)
         client.post("/v1/tasks", json={"queue": "gpu"}, headers=headers)
         client.post("/v1/tasks", json={"queue": "mail"})
-        client.get(f"/v1/tasks/{path_of(MAIL)}", headers=headers)
+        client.get(f"/v1/tasks/{MAIL}", headers=headers)
     told = [
         (line["token"], line["name"], line["operation"], line["status"]) for line in lines if line["event"] == "audit"
     ]

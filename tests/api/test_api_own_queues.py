@@ -20,7 +20,6 @@ from scylla_spark.services.api.access.required_scopes import NEEDS, About
 from scylla_spark.services.api.follow.recent_records import Happened
 from scylla_spark.services.api.follow.records_tail import Since
 from scylla_spark.services.api.follow.stream import _Reader
-from scylla_spark.services.api.tasks.ids import path_of
 from tests.api.test_api_access import give
 from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site, kind
@@ -277,7 +276,7 @@ def test_an_operation_about_all_queues_tells_of_ones_own(client, site, keys, ope
 
 def test_an_explanation_names_no_other_task(client, site, keys):
     """A dispatcher tells what is before a task in its lane, and that may be of another queue."""
-    head, path = str(keys.head), f"/v1/tasks/{path_of(keys.behind)}/explain"
+    head, path = str(keys.head), f"/v1/tasks/{keys.behind}/explain"
     told = {"key": str(keys.behind), "state": "ready", "attempts": 0, "source": "a dispatcher", "reason": "", "holders": [], "conditions": [
         {"name": "it is due", "met": True, "detail": "then"}, {"name": "it is the head", "met": False, "detail": f"before it: {head}"},
     ]}  # fmt: skip

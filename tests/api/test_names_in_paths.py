@@ -14,9 +14,8 @@ from tests.api.test_api_access import give, made
 from tests.support.api_site import shorten_patience
 from tests.support.openapi_file import FILE
 
-NAMES = {"key": "2026-01-31T09:00:00Z,team%2Fa,team%2Fb"} | dict.fromkeys(
-    ("worker", "queue", "name", "ordering_id", "topic"), "team%2Fa"
-)
+ID = "2026-01-31T09:00:00Z,team%2Fa,team%2Fb"  # percent-encoded wherever it is shown
+NAMES = {"key": ID} | dict.fromkeys(("worker", "queue", "name", "ordering_id", "topic"), "team%2Fa")
 NUMBERS = dict.fromkeys(("attempt", "number", "partition", "offset"), "1")
 PLAIN = NUMBERS | {"lease": "0." + "a" * 32, "id": "0" * 12}  # have no letter that is to be encoded
 PATHS = json.loads(FILE.read_text())["paths"]
@@ -39,7 +38,7 @@ def faults_of(answer) -> list[str]:
     told = answer.json() if answer.headers["content-type"] == "application/problem+json" else {}
     of_path = [one for one in told.get("errors", ()) if one["place"].startswith("path")]
     lost = told.get("type") in ("/problems/no-such-path", "/problems/no-such-method")
-    raw = any(mark in answer.text for mark in ("team%2F", "team%20"))
+    raw = any(mark in answer.text.replace(ID, "") for mark in ("team%2F", "team%20"))
     return [answer.text] if of_path or lost or raw else []
 
 
@@ -65,8 +64,10 @@ def test_an_operation_takes_names_that_are_encoded_in_its_path(site):
             if found := faults_of(client.request(method, place, **body_of(method, path))):
                 faults[f"{method} {path}"] = found
     assert faults == {}
-    assert "team%" not in repr((asked, site.connection.sent, site.connection.plan.told))
-    assert repr(asked).count("team/a") == 7, "sync, leave, drain, stop, lease of a queue and of a task, scale"
+    assert "team%" not in repr((asked, site.connection.sent, site.connection.plan.told)).replace(ID, "")
+    assert repr(asked).replace(ID, "team/a").count("team/a") == 7, (
+        "sync, leave, drain, stop, lease of a queue and of a task, scale"
+    )
 
 
 QUERIES = {"delete/v1/workers/{worker}": "session=s"}

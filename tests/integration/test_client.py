@@ -372,3 +372,11 @@ def test_without_a_broker_the_tables_still_answer(settings):
         assert (status.state, status.fresh, status.result) == ("succeeded", False, 5)
         with pytest.raises(UnreachableError):
             cut_off.enqueue("h")
+
+
+def test_tasks_that_the_tables_do_not_have_are_counted(scheduler, settings):
+    known = scheduler.connection.keys_beyond_tables()
+    keys = {scheduler.enqueue("h", ordering_id=f"beyond-{number}", delay="1h").key for number in range(3)}
+    scheduler.connection.request_cancel(next(iter(keys)))
+    assert scheduler.connection.keys_beyond_tables() - known == keys
+    assert scheduler.connection.keys_beyond_tables(3) is None

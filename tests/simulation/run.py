@@ -7,6 +7,7 @@ the table says how many seeds it takes to show that.
 import argparse
 import gc
 import os
+import re
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from tests.simulation.families import FAMILIES
 from tests.simulation.world import violation_of
 
 _BLOCK = 100
+_AN_ID = re.compile(r"[^ ]+Z,[^ ,]+,[^ ]+ ?")
 
 
 def _pool() -> ProcessPoolExecutor:
@@ -90,9 +92,7 @@ def broken(first: int, count: int, switches: list[str], worlds: str) -> int:
 def _told(violation: str) -> str:
     """What was seen, without the keys."""
     text = violation.partition(": ")[2].partition(": ")[2]
-    if text.startswith("TaskKey("):
-        text = text.partition(")")[2]
-    return text.partition("TaskKey")[0].partition(";")[0].strip()
+    return _AN_ID.sub("", text).partition(";")[0].strip()
 
 
 if __name__ == "__main__":

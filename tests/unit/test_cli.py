@@ -17,7 +17,7 @@ import scylla_spark
 from scylla_spark import cli
 from scylla_spark.cli.app import app
 from scylla_spark.cli.commands.task_import import tasks as read_tasks
-from scylla_spark.cli.context import instant, task_key
+from scylla_spark.cli.context import instant
 from scylla_spark.cli.output import Output
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.handlers import HandlerWarnings
@@ -27,7 +27,8 @@ from scylla_spark.client.tasks.resend_rejected import repaired
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
-from scylla_spark.core.task import Retry
+from scylla_spark.core.task import Failure, Retry
+from scylla_spark.core.task_status import Attempt, TaskStatus
 from scylla_spark.errors import ArgumentError, ExitCode, UnreachableError
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
 from tests.support.delta_tables import append, at, fact, make, rejected, task
@@ -61,8 +62,11 @@ def run(data, capsys, monkeypatch, tmp_path):
 def test_a_listing_goes_to_stdout_and_talk_to_stderr(run):
     code, out, err = run("task", "list", "--limit", "2")
     assert code == 0
-    assert [line.split()[-3] for line in out.splitlines()[2:]] == ["scheduled", "scheduled"]
-    assert "--after 'TaskKey(" in err
+    assert [line.split()[:2] for line in out.splitlines()[2:]] == [
+        [str(KEYS[3]), "failed"],
+        [str(KEYS[2]), "scheduled"],
+    ]
+    assert err == f"There may be more: --after {KEYS[2]}\n"
 
 
 @pytest.mark.parametrize("place", ["front", "back", "equals"])
@@ -74,19 +78,20 @@ def test_global_options_may_stand_anywhere(run, place):
     }
     code, out, _ = run(*arguments[place])
     assert code == 0
-    assert [row["uniqueness_key"] for row in json.loads(out)] == ["u0", "u1", "u2", "u3"]
+    assert [row["uniqueness_key"] for row in json.loads(out)] == ["u3", "u2", "u1", "u0"]
 
 
 def test_jsonl_and_csv_carry_the_same_rows(run):
     _, lines, _ = run("task", "list", "-o", "jsonl", "--columns", "uniqueness_key,state")
-    assert [json.loads(line) for line in lines.splitlines()][3] == {"uniqueness_key": "u3", "state": "failed"}
+    assert json.loads(lines.splitlines()[0]) == {"uniqueness_key": "u3", "state": "failed"}
     _, table, _ = run("task", "list", "-o", "csv", "--columns", "uniqueness_key,state,cancel_requested")
-    assert table.splitlines()[:2] == ["uniqueness_key,state,cancel_requested", "u0,scheduled,false"]
+    assert table.splitlines()[::4] == ["uniqueness_key,state,cancel_requested", "u0,scheduled,false"]
 
 
 def test_a_listing_continues_after_a_key(run):
-    _, out, _ = run("task", "list", "--after", str(KEYS[1]), "-o", "jsonl", "--columns", "key")
-    assert [json.loads(line)["key"] for line in out.splitlines()] == [str(key) for key in KEYS[2:]]
+    for more in ((), ("--filter", "handler:h,x")):
+        _, out, _ = run("task", "list", "--after", str(KEYS[2]), "-o", "jsonl", "--columns", "key", *more)
+        assert [json.loads(line)["key"] for line in out.splitlines()] == [str(KEYS[1]), str(KEYS[0])]
 
 
 def test_tasks_are_chosen_by_state_queue_and_lane(run):
@@ -94,9 +99,9 @@ def test_tasks_are_chosen_by_state_queue_and_lane(run):
         return run("task", "list", *options, "-o", "csv", "--columns", "uniqueness_key")[1].split()[1:]
 
     assert keys("--queue", "mail") == ["u0"]
-    assert keys("--ordering-id", "lane-1") == ["u1", "u3"]
+    assert keys("--ordering-id", "lane-1") == ["u3", "u1"]
     assert keys("--state", "failed") == ["u3"]
-    assert keys("--state", "open") == ["u0", "u1", "u2"]
+    assert keys("--state", "open") == ["u2", "u1", "u0"]
 
 
 @pytest.mark.parametrize("chosen", [(), ("--filter", "state:open"), ("--filter", "state:open", "--urgent")])
@@ -139,10 +144,10 @@ def test_a_window_lists_what_is_still_to_run(run):
         (["task", "list", "--state", "done"], "States:"),
         (["task", "list", "--from", "yesterday"], "no instant"),
         (["task", "list", "--from", "2099-01-02T10:00:00"], "no time zone"),
-        (["task", "list", "--after", "u1"], "not a task key"),
+        (["task", "list", "--after", "u1"], "not the id of a task"),
         (["task", "list", "--columns", "nope"], "no column nope"),
-        (["task", "show", "TaskKey(x,y,z)"], "not a task key"),
-        (["task", "show"], "KEY"),
+        (["task", "show", "TaskKey(x,y,z)"], "not the id of a task"),
+        (["task", "show"], "ID"),
         (["task", "show", "a", "b"], "one or three"),
         (["task", "enqueue", "h", "--payload", "[1]"], "not a JSON object"),
         (["task", "enqueue", "h", "--payload", "{"], "not JSON"),
@@ -244,7 +249,7 @@ def test_debug_lets_the_error_through(data):
 
 
 def test_a_defect_is_two_lines_and_exit_code_70(run, monkeypatch):
-    monkeypatch.setattr("scylla_spark.cli.commands.task._states", lambda names: 1 / 0)
+    monkeypatch.setattr("scylla_spark.cli.commands.task_list.state_names", lambda names: 1 / 0)
     code, _, err = run("task", "list")
     assert code == ExitCode.DEFECT == 70
     assert err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
@@ -255,7 +260,7 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
     def interrupted(names):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("scylla_spark.cli.commands.task._states", interrupted)
+    monkeypatch.setattr("scylla_spark.cli.commands.task_list.state_names", interrupted)
     assert run("task", "list")[0] == 130
 
 
@@ -312,11 +317,6 @@ def test_hoisting_stops_where_somebody_else_begins():
     assert cli.hoist(["-q", "bench", "enqueue", "-o", "x"]) == ["-q", "bench", "enqueue", "-o", "x"]
 
 
-def test_a_key_is_one_text_or_three_parts():
-    assert task_key([str(KEYS[0])]) == task_key(["2099-01-02T10:00:00Z", "lane-0", "u0"]) == KEYS[0]
-    assert task_key([str(KEYS[0]._replace(ordering_id="a,b"))]).ordering_id == "a,b"
-
-
 def test_instants_are_absolute_or_from_now():
     assert instant("now", 5) == 5
     assert instant("+1h30m", 0) == 5_400_000_000
@@ -361,7 +361,7 @@ def test_a_lane_is_got_past_its_head(run, monkeypatch, answer, code):
     done, out, err = run("lane", "skip", str(KEYS[1]), "--timeout", "3s")
     assert (done, asked) == (code, [(KEYS[1], "3s")])
     assert str(KEYS[1]) in out + err
-    assert run("lane", "skip", "TaskKey(2026-01-01T00:00:00Z,nobody's,u)")[0] == 3
+    assert run("lane", "skip", "2026-01-01T00:00:00Z,nobody's,u")[0] == 3
     assert (run("lane", "skip", str(KEYS[3]))[0], asked[1:]) == (4, []), "another is the head"
 
 
@@ -442,21 +442,72 @@ def test_a_misplaced_record_is_repaired_and_a_hopeless_one_is_not():
         assert isinstance(repaired(hopeless, rules, now, reschedule=True), str)
 
 
-def test_a_table_fits_a_terminal_of_100_columns(monkeypatch, capsys):
+@pytest.fixture
+def terminal(monkeypatch):
+    """100 columns."""
     monkeypatch.setattr("scylla_spark.cli.output._width", lambda: 100)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_sentences_of_a_table_are_wrapped_between_words(capsys):
     row = {
-        "scheduled_time": "2099-01-02T10:00:00.123456Z",
-        "a": "x" * 200,
-        "b": "漢字" * 40,
+        "at_time": "2099-01-02T10:00:00.123456Z",
+        "a": "word " * 30,
+        "b": "漢字 " * 40,
         "state": "retry_wait",
         "n": 5,
     }
     Output().rows([row], tuple(row))
-    header, _, line = capsys.readouterr().out.splitlines()
-    assert "2099-01-02 10:00:00.123 " in line
-    assert "retry_wait" in line
-    assert len(line) + len(re.findall(r"[漢字]", line)) <= 100
+    header, _, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == list(row)
+    assert "2099-01-02 10:00:00.123 " in lines[0]
+    assert {*" ".join(lines).split()} >= {"word", "漢字", "retry_wait", "5"}
+    assert sum(line.count("word") for line in lines) == 30
+    assert max(len(line) + len(re.findall(r"[漢字]", line)) for line in lines) <= 100
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_row_that_is_too_wide_for_a_table_is_a_record_with_its_values_whole(capsys):
+    row = {
+        "key": "2099-01-02T10:00:00Z," + "x" * 80,
+        "state": "failed",
+        "none": None,
+        "why": "word " * 30,
+        "path": "y" * 60,
+    }
+    Output().rows([row, row], tuple(row))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == row["key"]
+    assert lines[1] == "  state: failed"
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+    assert f"  path: {'y' * 60}" in lines
+    assert " ".join(lines).count("word") == 60
+    assert max(map(len, lines[1:])) <= max(100, len(row["key"]))
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_long_value_of_a_record_is_folded_between_words_only(capsys):
+    Output().record({"key": "x" * 120, "said": "word " * 40, "flag": False})
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"key   {'x' * 120}"
+    assert max(map(len, lines)) <= 100
+    assert sum(line.count("word") for line in lines) == 40
+    assert lines[-1] == "flag  no"
+
+
+def test_a_task_is_shown_with_its_last_traceback(run, monkeypatch):
+    stack = "Traceback (most recent call last):\n  File x.py, line 3\nValueError: broke"
+    failures = [Failure("ValueError", "broke", text) for text in ("older", stack)]
+    attempts = tuple(
+        Attempt(number, "failed", None, None, None, None, error) for number, error in enumerate(failures, 1)
+    )
+    status = TaskStatus(
+        KEYS[3], "failed", "h", "default", 0, {}, None, 2, None, cancel_requested=False, attempt_details=attempts
+    )
+    monkeypatch.setattr(TaskHandle, "status", lambda self: status)
+    _, out, _ = run("task", "show", str(KEYS[3]))
+    assert out.endswith("\n" + stack.replace("\n", "\n  ") + "\n")
+    assert "older" not in out
 
 
 # -- fresh processes ----------------------------------------------------------------------------------------------------
@@ -529,7 +580,7 @@ def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path,
     assert cli.run([*ours, "task", "list", "--filter", "queue:gpu state:open", "--columns", "queue"]) == 0
     assert capsys.readouterr().out == '{"queue": "gpu"}\n'
     assert cli.run([*ours, "task", "cancel", "--filter", "queue:mail", "--dry-run"]) == 0
-    assert capsys.readouterr().out.count("TaskKey") == 1
+    assert capsys.readouterr().out == '{"key": "2099-01-02T10:00:00Z,o,mail"}\n'
     assert cli.run([*ours, "task", "retry", "--filter", "queue:mail", "--dry-run"]) == 0
     assert capsys.readouterr().out == "", "nothing of it has ended"
     for words in (

@@ -14,7 +14,6 @@ from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.records.command import Command, Rules, validate
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.services.api.context import Instant
-from scylla_spark.services.api.tasks.ids import key_of
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.request_values import instant_given
 
@@ -34,8 +33,7 @@ WAYS = {
     "a record of tasks": from_kafka,
     "a definition of a trigger": lambda text: read_trigger({"kind": "at", "times": [text]}).times.rule.instants_us[0],
     "HTTP": lambda text: to_us(HTTP.validate_json(json.dumps(text))),
-    "a path of the API": lambda text: key_of(f"{text},a,u").time_us,
-    "a key": lambda text: TaskKey.parse(f"TaskKey({text},a,u)").time_us,
+    "the id of a task": lambda text: TaskKey.parse(f"{text},a,u").time_us,
     "the command line": instant,
     "an import": lambda text: to_us(_keywords({"at": text}, "h")["at"]),
     "a filter": lambda text: read_filter(f'scheduled:>="{text}"', MOMENT).conditions[0].low,

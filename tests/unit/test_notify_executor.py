@@ -35,7 +35,7 @@ KEY = notice_key("of this deployment")
 MESSAGE = {
     "version": 1, "id": "msg_1", "rule": "broken", "channel": "ops", "event": "failed", "notice": "first", "count": 1,
     "since": "2026-03-01T00:00:00Z", "at": "2026-03-01T00:00:00Z", "dedupKey": "broken/0", "handler": "mail.send",
-    "key": "TaskKey(2026-03-01T00:00:00Z,a,ü)", "error": {"kind": "OSError", "message": "no route"},
+    "key": "2026-03-01T00:00:00Z,a,%C3%BC", "error": {"kind": "OSError", "message": "no route"},
 }  # fmt: skip
 
 

@@ -60,10 +60,7 @@ def test_a_run_is_told_of_with_its_end(hourly):
     hourly.pass_s(5)
     hourly.end(outcome="failed")
     (sentence,) = about(hourly, START + HOUR)
-    assert (
-        "Its run ended as failed at 2026-03-01T01:00:05Z; its task: TaskKey(2026-03-01T01:00:00Z,schedule/s,"
-        in sentence
-    )
+    assert "Its run ended as failed at 2026-03-01T01:00:05Z; its task: 2026-03-01T01:00:00Z,schedule%2Fs," in sentence
 
 
 def test_a_time_that_found_another_run_active_says_which(hourly):

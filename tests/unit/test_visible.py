@@ -130,6 +130,7 @@ def test_no_command_prints_anything_that_a_terminal_obeys(command, form, data, c
     assert out + err
     assert harmless(out)
     assert harmless(err)
+    assert "TaskKey" not in (out + err).replace("'TaskKey", "")
     assert "\nerror: fake" not in out + err
     assert sum(line.startswith("error:") for line in err.split("\n")) <= 1
     if form == "csv":
@@ -143,7 +144,7 @@ def test_json_of_a_hostile_task_is_exact(data, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert cli.run(["--data", data, "task", "list", "-o", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["ordering_id"] for row in rows] == [key.ordering_id for key in KEYS]
+    assert [row["ordering_id"] for row in rows] == [key.ordering_id for key in reversed(KEYS)]
 
 
 def test_the_key_to_continue_after_can_be_pasted_into_a_shell(capsys, monkeypatch, tmp_path):
@@ -154,7 +155,7 @@ def test_the_key_to_continue_after_can_be_pasted_into_a_shell(capsys, monkeypatc
     assert cli.run(["--data", str(folder), "task", "list", "--limit", "1"]) == 0
     told = capsys.readouterr().err.partition("--after ")[2]
     pasted = subprocess.run(["sh", "-c", f"printf %s {told}"], capture_output=True, text=True, check=True).stdout
-    assert pasted == str(TaskKey(at(10, 0), lane, "u"))
+    assert pasted == str(TaskKey(at(10, 1), lane, "u"))
     assert not (tmp_path / "pwned").exists()
 
 

@@ -271,7 +271,7 @@ def test_run_until_idle_ends_where_only_somebody_else_can_go_on():
 def test_run_until_idle_says_what_is_left_when_its_time_is_over():
     with world([remind], START) as w:
         w.enqueue("remind", delay="8d")
-        with pytest.raises(WaitTimeoutError, match="1 tasks have not ended within 7d, such as TaskKey"):
+        with pytest.raises(WaitTimeoutError, match="1 tasks have not ended within 7d, such as 2026-03-09T09:00:00Z,"):
             w.run_until_idle()
         w.run_until_idle("30d")
         assert w.ran("remind")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import context, task_key
+from scylla_spark.cli.context import context
+from scylla_spark.cli.task_ids import task_key
 from scylla_spark.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
@@ -46,11 +47,12 @@ def show(
 @app.command()
 def skip(
     ctx: typer.Context,
-    key: Annotated[list[str], typer.Argument(metavar="KEY", help="Key of its head, as `lane show` has told it")],
+    key: Annotated[list[str], typer.Argument(metavar="ID", help="Of its head, as `lane show` shows it")],
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
 ) -> None:
     """Cancel the head of a lane, so that the task behind it is next; one that runs, or is not the head any more, is left alone."""
-    cli, wanted = context(ctx), task_key(key)
+    cli = context(ctx)
+    wanted = task_key(cli, key)
     with cli.scheduler() as scheduler:
         _, (head, *_) = _seen(scheduler, wanted.ordering_id, 1)
         if head.key != wanted:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import Context, context, file_or_text, instant, task_key
+from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.cli.output import printable
+from scylla_spark.cli.task_ids import task_key
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, ConflictError, ExitCode, UnreachableError
+from scylla_spark.errors import ArgumentError, ConflictError, ExitCode
 
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
 
 Key = Annotated[
-    list[str], typer.Argument(metavar="KEY", help="'TaskKey(time,orderingId,uniquenessKey)', or its three parts")
+    list[str],
+    typer.Argument(
+        metavar="ID", help="Of the task, or a beginning that no other has; or TIME ORDERING_ID UNIQUENESS_KEY"
+    ),
 ]
-OptionalKey = Annotated[list[str] | None, typer.Argument(metavar="[KEY]", help="A key; or choose tasks by the options")]
+OptionalKey = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]", help="Of a task; or choose tasks by the options")
+]
 OrderingId = Annotated[str | None, typer.Option(help="The lane")]
 Queue = Annotated[str | None, typer.Option(help="The queue")]
 States = Annotated[
@@ -42,10 +47,9 @@ Chosen = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
-_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
+TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
 _ATTEMPT_TIMES = ("planned_at", "started_at", "finished_at", "next_at", "heard_at", "lease_until", "deadline")
 _TOLD_OF_SOME = ("isolation", "worker", "progress", "progress_note", "heard_at", "lease_until", "deadline", "metrics")
-_COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "reason", "handler", "attempts")
 _BULK = 10_000
 
 
@@ -126,90 +130,12 @@ def import_(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command(name="list")
-def list_(
-    ctx: typer.Context,
-    state: States = None,
-    queue: Queue = None,
-    ordering_id: OrderingId = None,
-    handler: Annotated[str | None, typer.Option(help="The handler")] = None,
-    partition: Annotated[int | None, typer.Option(help="The partition")] = None,
-    start: Start = None,
-    stop: Stop = None,
-    after: Annotated[str | None, typer.Option(help="Only keys after this one: to continue a listing")] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Most rows, to 10000; needed with --from and --to, else 100")
-    ] = None,
-    chosen: Chosen = None,
-    urgent: Annotated[
-        bool, typer.Option("--urgent", help="The highest priority first, of equals the newest; with --filter")
-    ] = False,
-) -> None:
-    """List tasks in key order, from the tables; with --from and --to those still to run in a window of at most 8 hours."""
-    from scylla_spark.clock import now_us
-    from scylla_spark.core.key import TaskKey
-    from scylla_spark.core.task_filter import read_filter
-    from scylla_spark.core.task_state import NO_HANDLER, READY
-    from scylla_spark.io.delta.task_queries import Filter, check_limit
-
-    cli = context(ctx)
-    if chosen is not None:
-        _alone(state, queue, ordering_id, handler, partition, start, stop)
-    wanted = Filter(
-        _states(state),
-        queue,
-        ordering_id,
-        partition,
-        handler,
-        _maybe(start),
-        _maybe(stop),
-        TaskKey.parse(after) if after else None,
-    )
-    window = start is not None and stop is not None and state is None
-    if window and limit is None:
-        raise ArgumentError("A window needs a limit.", hint="Pass --limit, and continue with --after KEY.")
-    now, most = now_us(), 100 if limit is None else limit
-    if urgent:
-        if chosen is None or after is not None:
-            raise ArgumentError(
-                "--urgent stands beside --filter, and goes without --after.", hint="--filter state:open --urgent"
-            )
-        check_limit(most)
-        rows = cli.pages().urgent_page(read_filter(chosen, now), most, now=now)
-    elif chosen is not None:
-        check_limit(most)
-        rows = cli.pages().page(read_filter(chosen, now), most, now=now, after=wanted.after)
-    elif window:
-        rows = cli.listings().scheduled(wanted, most, now=now)
-    else:
-        rows = cli.listings().tasks(wanted, most, now=now)
-    waiting = _waiting(cli) if any(row["state"] == READY for row in rows) else frozenset()
-    shown = [printable(row, _TIMES) | {"key": _key_of(row), "reason": None} for row in rows]
-    for row in shown:
-        if row["state"] == READY and (row["queue"], row["handler"]) in waiting:
-            row["reason"] = NO_HANDLER
-    columns = _COLUMNS if any(row["reason"] for row in shown) else [name for name in _COLUMNS if name != "reason"]
-    cli.output.rows(shown, columns, empty="No such tasks in the tables.")
-    if rows and len(rows) == (limit or 100) and not urgent:
-        cli.output.say(f"There may be more: --after {shlex.quote(_key_of(rows[-1]))}")
-
-
-def _waiting(cli: Context) -> frozenset[tuple[str, str]]:
-    """Queue and handler of tasks that wait for a handler."""
-    with cli.scheduler() as scheduler:
-        try:
-            return scheduler.handler_warnings.waiting()
-        except UnreachableError:
-            cli.output.say("Kafka does not answer: whether a task waits for its handler is not known.")
-            return frozenset()
-
-
 @app.command()
 def show(ctx: typer.Context, key: Key) -> None:
     """Show a task with its newest 20 attempts."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        status = scheduler.task(task_key(key)).status()
+        status = scheduler.task(task_key(cli, key)).status()
     attempts = status.attempt_details
     if not status.fresh:
         cli.output.say("Kafka does not answer: this is what the tables say.")
@@ -225,6 +151,10 @@ def show(ctx: typer.Context, key: Key) -> None:
         rows = [_attempt(attempt) for attempt in attempts]
         told = [name for name in _TOLD_OF_SOME if any(row[name] is not None for row in rows)]
         cli.output.rows(rows, ("attempt", "outcome", "started_at", "finished_at", *told, "error"))
+        stacks = [row["error_stack"] for row in rows if row["error_stack"]]
+        if stacks:
+            cli.output.say("")
+            cli.output.lines(stacks[-1])
 
 
 @app.command()
@@ -232,7 +162,7 @@ def explain(ctx: typer.Context, key: Key) -> None:
     """Say why a task is not running."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        told = scheduler.task(task_key(key)).explain()
+        told = scheduler.task(task_key(cli, key)).explain()
     if cli.output.form != "table" or cli.output.columns:
         cli.output.record(told)
         return
@@ -252,7 +182,7 @@ def wait(
     """Wait for the end of a task and print its result; exit code 1 if it did not succeed."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        result = scheduler.task(task_key(key)).result(timeout)
+        result = scheduler.task(task_key(cli, key)).result(timeout)
     cli.output.value("result", result)
 
 
@@ -281,10 +211,12 @@ def cancel(
     cli = context(ctx)
     grace_ms = None if grace is None else duration_ms(grace)
     if chosen is not None:
-        _alone(key, state, queue, ordering_id, start, stop)
+        alone(key, state, queue, ordering_id, start, stop)
         keys = _passing(cli, chosen, _open())
     else:
-        keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["open"], queue, ordering_id, start, stop))
+        keys = (
+            [task_key(cli, key)] if key else _chosen(cli, _filter(state or ["open"], queue, ordering_id, start, stop))
+        )
     if dry_run or not keys:
         cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
     elif key:
@@ -313,10 +245,12 @@ def retry(
     """Enqueue an ended task again, under a new key that is linked to the old one; or all that the options choose."""
     cli = context(ctx)
     if chosen is not None:
-        _alone(key, state, queue, ordering_id, start, stop)
+        alone(key, state, queue, ordering_id, start, stop)
         keys = _passing(cli, chosen, _ended())
     else:
-        keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["failed"], queue, ordering_id, start, stop))
+        keys = (
+            [task_key(cli, key)] if key else _chosen(cli, _filter(state or ["failed"], queue, ordering_id, start, stop))
+        )
         if len(keys) == _BULK:  # what is enqueued again stays failed, so a second call would choose the same once more
             raise ArgumentError(
                 f"{_BULK} tasks or more are chosen.",
@@ -347,7 +281,7 @@ def _filter(
 
     if not (queue or ordering_id or start or stop):
         raise ArgumentError("Which tasks?", hint="Pass a key, or choose by --queue, --ordering-id, --from, --to.")
-    return Filter(_states(states), queue, ordering_id, start_us=_maybe(start), stop_us=_maybe(stop))
+    return Filter(state_names(states), queue, ordering_id, start_us=moment(start), stop_us=moment(stop))
 
 
 def _chosen(cli: Context, wanted: Filter) -> list[TaskKey]:
@@ -385,19 +319,21 @@ def _ended() -> tuple[str, ...]:
     return ENDED
 
 
-def _alone(*others: object) -> None:
+def alone(*others: object) -> None:
     """Refuses options beside --filter, which would say the same in another way."""
     if any(one is not None for one in others):
         raise ArgumentError("--filter stands alone.", hint="Write the other options as terms: state:failed queue:mail.")
 
 
-def _states(names: list[str] | None) -> list[str] | None:
+def state_names(names: list[str] | None) -> list[str] | None:
+    """States of --state; `open` means all open states."""
     from scylla_spark.core.task_state import OPEN
 
     return None if not names else [state for name in names for state in (OPEN if name == "open" else (name,))]
 
 
-def _maybe(text: str | None) -> int | None:
+def moment(text: str | None) -> int | None:
+    """Microseconds since the epoch of --from or --to (see `instant`); None: not given."""
     return None if text is None else instant(text)
 
 
@@ -409,12 +345,6 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ArgumentError("The payload is not a JSON object.", hint="Such as '{\"invoice\": 17}'.")
     return value
-
-
-def _key_of(row: dict[str, Any]) -> str:
-    from scylla_spark.core.key import TaskKey
-
-    return str(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]))
 
 
 def _status(status: TaskStatus) -> dict[str, Any]:
@@ -430,7 +360,7 @@ def _status(status: TaskStatus) -> dict[str, Any]:
         "ended_at": _us(status.ended_at), "result": status.result,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
     }  # fmt: skip
-    return printable(record, _TIMES)
+    return printable(record, TIMES)
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.commands.task import Key
-from scylla_spark.cli.context import context, task_key
+from scylla_spark.cli.context import context
+from scylla_spark.cli.task_ids import task_key
 
 if TYPE_CHECKING:
     from scylla_spark.client.tasks.logs import TaskLine
@@ -28,7 +29,7 @@ def logs(
     cli = context(ctx)
     found = 0
     with cli.scheduler() as scheduler:
-        for line in scheduler.task(task_key(key)).logs(attempt, follow=follow):
+        for line in scheduler.task(task_key(cli, key)).logs(attempt, follow=follow):
             found += 1
             cli.output.entry(_record(line), _text(line))
     if not found:

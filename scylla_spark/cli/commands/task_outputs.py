@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.commands.task import Key
-from scylla_spark.cli.context import context, task_key
+from scylla_spark.cli.context import context
+from scylla_spark.cli.task_ids import task_key
 
 if TYPE_CHECKING:
     from scylla_spark.client.tasks.outputs import TaskOutput
@@ -30,7 +31,7 @@ def outputs(
     """List the files that the attempts of a task have left behind, or save them."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        found = scheduler.task(task_key(key)).outputs(attempt)
+        found = scheduler.task(task_key(cli, key)).outputs(attempt)
     rows = [_row(one) for one in found]
     if save is not None:
         newest = {one.name: one for one in found}

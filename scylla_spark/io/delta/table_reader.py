@@ -334,25 +334,32 @@ class TableReader:
         until_us: int | None,
         limit: int,
         page: Callable[[pl.LazyFrame, int], list[dict[str, Any]]],
+        *,
+        newest_first: bool = False,
     ) -> list[dict[str, Any]]:
-        """The first rows, in key order, that `page` finds among tasks; far ones are read only if the near ones are too few.
+        """The first rows that `page` finds among tasks; of near and far ones, the later are read only if the first are too few.
 
         Args:
             pruning: alternatives of conditions on `partition_id` and `hour`, by which files are left out.
             within: conditions on key columns.
             until_us: the conditions let no later scheduled time pass (microseconds since the epoch); None: any.
             limit: most rows.
-            page: from tasks (columns of `tasks` without partition columns, one row per key) and most rows to rows in key order.
+            page: from tasks (columns of `tasks` without partition columns, one row per key) and most rows to rows in order.
+            newest_first: far ones come first.
         """
         edge_us = self.folded_until_us()
         if not reaches_far(until_us, edge_us):
             return page(self.frame(TASKS, pruning).filter(*within), limit)
         far = stands_far(edge_us)
-        rows = page(self.frame(TASKS, pruning).filter(*within, ~far), limit)
-        if len(rows) < limit:
-            merged = self.frame(TASKS, pruning).filter(*within, far)
-            operations = self.deferred(around(edge_us, None), pruning).filter(*within, far)
-            rows += page(folded(merged, operations), limit - len(rows))
+        rows: list[dict[str, Any]] = []
+        for beyond in (newest_first, not newest_first):
+            if len(rows) == limit:
+                break
+            tasks = self.frame(TASKS, pruning).filter(*within, far if beyond else ~far)
+            if beyond:
+                operations = self.deferred(around(edge_us, None), pruning).filter(*within, far)
+                tasks = folded(tasks, operations)
+            rows += page(tasks, limit - len(rows))
         return rows
 
     def _uncompleted(self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], limit: int) -> pl.LazyFrame:

@@ -16,6 +16,7 @@ from scylla_spark.io.delta.rows import (
     IDENTITY,
     Pruning,
     after_key,
+    before_key,
     hours_between,
     in_us,
 )
@@ -39,6 +40,7 @@ class Filter:
         start_us: scheduled at or after this, microseconds since the epoch.
         stop_us: scheduled before this.
         after: only keys greater than this.
+        before: only keys smaller than this.
     """
 
     states: Collection[str] | None = None
@@ -49,6 +51,7 @@ class Filter:
     start_us: int | None = None
     stop_us: int | None = None
     after: TaskKey | None = None
+    before: TaskKey | None = None
 
 
 class TaskQueries:
@@ -80,7 +83,9 @@ class TaskQueries:
             raise ArgumentError("The window is wider than 8 hours.", hint="Ask for less, and go on from its end.")
         return self.tasks(wanted, limit, now=now, open_only=True)
 
-    def tasks(self, wanted: Filter, limit: int, *, now: int, open_only: bool = False) -> list[dict[str, Any]]:
+    def tasks(
+        self, wanted: Filter, limit: int, *, now: int, open_only: bool = False, newest_first: bool = False
+    ) -> list[dict[str, Any]]:
         """Tasks in key order.
 
         Args:
@@ -88,6 +93,7 @@ class TaskQueries:
             limit: most rows, from 1 to 10,000.
             now: microseconds since the epoch: what is due by then is "ready".
             open_only: leave out what has ended, whatever `wanted.states` says.
+            newest_first: in the opposite order, the latest scheduled times first.
 
         Returns:
             Rows with the key's parts, `state`, `queue`, `handler`, `priority`, `attempts`, `next_attempt_at`, `enqueued_at`,
@@ -106,10 +112,11 @@ class TaskQueries:
 
         def page(tasks: pl.LazyFrame, most: int) -> list[dict[str, Any]]:
             rows = self._with_state(tasks, pruning, within, now, open_only=open_only).filter(*data)
-            return in_us(rows.sort(*IDENTITY).head(most).select(*LISTED)).collect().to_dicts()
+            return in_us(rows.sort(*IDENTITY, descending=newest_first).head(most).select(*LISTED)).collect().to_dicts()
 
-        until_us = wanted.stop_us - 1 if wanted.stop_us is not None else None
-        return self._readers.paged(pruning, within, until_us, limit, page)
+        stop_us = _stop_us(wanted)
+        until_us = stop_us - 1 if stop_us is not None else None
+        return self._readers.paged(pruning, within, until_us, limit, page, newest_first=newest_first)
 
     def rejected(self) -> RejectedRecords:
         """Refused records."""
@@ -136,8 +143,10 @@ class TaskQueries:
             within.append(pl.col("scheduled_time") < pl.lit(from_us(wanted.stop_us)))
         if wanted.after is not None:
             within.append(after_key(wanted.after))
+        if wanted.before is not None:
+            within.append(before_key(wanted.before))
         starts = [us for us in (wanted.start_us, wanted.after.time_us if wanted.after else None) if us is not None]
-        pruning[0] += hours_between(max(starts, default=None), wanted.stop_us)
+        pruning[0] += hours_between(max(starts, default=None), _stop_us(wanted))
         return (pruning if pruning[0] else []), within
 
     def _with_state(
@@ -148,6 +157,12 @@ class TaskQueries:
             tasks = tasks.join(completions.select(*IDENTITY), on=IDENTITY, how="anti")
         attempts = self._readers.frame(ATTEMPTS, pruning).filter(*within)
         return with_state(status_rows(tasks, completions, attempts), now)
+
+
+def _stop_us(wanted: Filter) -> int | None:
+    """The scheduled time from which on nothing passes; None: there is none."""
+    stops = [us for us in (wanted.stop_us, wanted.before.time_us + 1 if wanted.before else None) if us is not None]
+    return min(stops, default=None)
 
 
 def check_limit(limit: int) -> None:

@@ -130,8 +130,8 @@ class LogReader:
         """Valid commands of a key that stand in `tasks` beyond the tables, in log order."""
         return [one for one in self.commands_of_lanes(partition, {key.ordering_id.encode()}) if one.key == key]
 
-    def commands_of_lanes(self, partition: int, lanes: Container[bytes]) -> list[Command]:
-        """Valid commands of some lanes (their names as UTF-8) that stand in `tasks` beyond the tables, in log order."""
+    def commands_of_lanes(self, partition: int, lanes: Container[bytes] | None) -> list[Command]:
+        """Valid commands of some lanes (their names as UTF-8; None: all) that `tasks` has beyond the tables, in log order."""
         mark = self._marks().get(("tasks", partition), Mark())
         found = []
         with self._broker():
@@ -139,12 +139,14 @@ class LogReader:
             place = TopicPartition(self._settings.topics.tasks, partition)
             end = scanner.end_offsets([place])[place]
             for record in _records(scanner, place, mark.tasks_offset, end):
-                if record.key is not None and record.key not in lanes:
+                if lanes is not None and record.key is not None and record.key not in lanes:
                     continue
                 command = validate(
                     partition, record.offset, record.timestamp * 1000, record.key, record.value, self._rules
                 )
-                if not isinstance(command, Rejection) and command.key.ordering_id.encode() in lanes:
+                if isinstance(command, Rejection):
+                    continue
+                if lanes is None or command.key.ordering_id.encode() in lanes:
                     found.append(command)
         return found
 

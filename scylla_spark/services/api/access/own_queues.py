@@ -18,7 +18,6 @@ from scylla_spark.services.api.access.required_scopes import NEEDS, UNSAID, Abou
 from scylla_spark.services.api.context import Api
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.schedules.definitions import name_of
-from scylla_spark.services.api.tasks.ids import key_of
 from scylla_spark.services.api.tasks.views import NewTask
 
 _ANYWHERE: Final = frozenset({About.NOTHING, About.LEASES, About.OWN})
@@ -46,7 +45,7 @@ async def check_queues(api: Api, request: Request, operation: str, rights: Right
     if about is About.PATH_QUEUE:
         _check_named(rights, scope, request.path_params.get("name") or request.path_params["queue"])
     elif about is About.PATH_TASK:
-        await _check_task(api, rights, scope, key_of(request.path_params["key"]))
+        await _check_task(api, rights, scope, TaskKey.parse(request.path_params["key"]))
     elif about is About.PATH_SCHEDULE:
         await run_in_threadpool(_check_schedule, api, rights, scope, name_of(request.path_params["name"]))
     else:
@@ -100,7 +99,7 @@ async def _check_body(api: Api, request: Request, rights: Rights, scope: str, ab
                 _check_allowed(rights, scope, want.get("queue"))
         return
     _check_allowed(rights, scope, body.get("queue", DEFAULT_QUEUE))
-    key = key_of(request.path_params["key"]) if about is About.PUT_TASK else _given_key(request, body)
+    key = TaskKey.parse(request.path_params["key"]) if about is About.PUT_TASK else _given_key(request, body)
     if key is not None:
         queue = await _queue_of(api, key)
         if queue is not None and not rights.has_for(scope, queue):

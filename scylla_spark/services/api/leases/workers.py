@@ -13,6 +13,7 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, BeforeValidator
 from starlette.responses import Response
 
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want
 from scylla_spark.core.lease_view import lease_view
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
@@ -44,7 +45,7 @@ from scylla_spark.services.api.leases.views import (
     sync_view,
 )
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.ids import TaskId, key_of
+from scylla_spark.services.api.tasks.ids import TaskId
 from scylla_spark.services.api.tasks.single import explained
 
 routes = router()
@@ -184,7 +185,7 @@ async def lease_task(
     api: Asked, own: Own, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody
 ) -> Response:
     """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers, and says which."""
-    wanted = key_of(key)
+    wanted = TaskKey.parse(key)
     want = Want("", 1, None, body.lease_ms, wanted)
     call = Call(
         0, spoken.name(body.worker), until_us=body.wait_ms * 1000, wants=(want,), request=request_name(key, body.request_id)

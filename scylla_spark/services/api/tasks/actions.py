@@ -23,7 +23,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, answer, answers, router
 from scylla_spark.services.api.follow.waits import came
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.ids import TaskId, key_of
+from scylla_spark.services.api.tasks.ids import TaskId
 from scylla_spark.services.api.tasks.views import KeyView, Span
 
 routes = router()
@@ -85,7 +85,7 @@ async def cancel(
     With `running`, one that a dispatcher runs is answered when it has ended; one that returns all the same has succeeded, which is
     a 409.
     """
-    return await cancelled(api, key_of(key), wait_ms, grace_of(grace_ms, running=running))
+    return await cancelled(api, TaskKey.parse(key), wait_ms, grace_of(grace_ms, running=running))
 
 
 def grace_of(grace_ms: int | None, *, running: bool) -> int | None:
@@ -109,7 +109,7 @@ async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience 
     Lane and uniqueness key stay. Where they have had that very time before, the copy is due some microseconds later.
     """
     now = now_us()
-    return await _moved(api, key_of(key), moment(now, when.scheduled_time, when.delay), wait_ms)
+    return await _moved(api, TaskKey.parse(key), moment(now, when.scheduled_time, when.delay), wait_ms)
 
 
 @routes.post(
@@ -120,7 +120,7 @@ async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience 
 )
 async def run_now(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
     """Cancel a task that waits, and enqueue a copy that is due now."""
-    return await _moved(api, key_of(key), now_us(), wait_ms)
+    return await _moved(api, TaskKey.parse(key), now_us(), wait_ms)
 
 
 @routes.post(
@@ -128,7 +128,7 @@ async def run_now(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Respons
 )
 async def retry(api: Asked, key: TaskId) -> Response:
     """Enqueue a copy of an ended task, due now, under a new uniqueness key."""
-    old = key_of(key)
+    old = TaskKey.parse(key)
     copy = await api.slowly(api.scheduler.task(old).retry)
     return _copied(old, copy.key)
 

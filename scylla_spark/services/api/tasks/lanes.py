@@ -19,7 +19,6 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, answer, answers, router
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.actions import CancelView, Patience, cancelled
-from scylla_spark.services.api.tasks.ids import key_of
 from scylla_spark.services.api.tasks.views import KeyView
 
 routes = router()
@@ -70,7 +69,7 @@ async def skip_head(
     wait_ms: Patience = 5_000,
 ) -> Response:  # fmt: skip
     """Cancel the head of a lane, so that the task behind it is next; 409 if it runs, or another is its head by now."""
-    lane, wanted = _name(ordering_id), key_of(head)
+    lane, wanted = _name(ordering_id), TaskKey.parse(head)
     found = await api.slowly(lambda: _lane(api, lane, 1))
     if not await api.slowly(lambda: own.has(_queue(api, found["tasks"][0], own))):
         raise _empty()
@@ -140,7 +139,7 @@ def _queue(api: Api, task: dict[str, Any], own: QueueBounds) -> str | None:
     if own == ALL_QUEUES:
         return None
     try:
-        return api.tasks.status(key_of(task["id"])).queue
+        return api.tasks.status(TaskKey.parse(task["id"])).queue
     except NotFoundError:
         return None
 

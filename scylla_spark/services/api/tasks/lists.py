@@ -26,7 +26,6 @@ from scylla_spark.io.delta.task_pages import Urgency
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
 from scylla_spark.services.api.tasks.actions import Grace, Running, grace_of
-from scylla_spark.services.api.tasks.ids import key_of
 from scylla_spark.services.api.tasks.views import RunView, State, run_view
 
 routes = router()
@@ -204,7 +203,7 @@ def _urgency_of(cursor: str) -> Urgency:
     priority, enqueued, id = [*cursor.split(".", 2), "", ""][:3]
     if not (_is_number(priority) and _is_number(enqueued) and id):
         raise ArgumentError("The cursor is none of a list by urgency.", hint="Pass `next` of the page before.")
-    return Urgency(int(priority), int(enqueued), key_of(id))
+    return Urgency(int(priority), int(enqueued), TaskKey.parse(id))
 
 
 def _is_number(text: str) -> bool:
@@ -221,7 +220,7 @@ def _page(
         return answer(
             {"tasks": [_listed(api, row) for row in rows], "next": _urgency(rows[-1]) if len(rows) == limit else None}
         )
-    after = key_of(cursor) if cursor is not None else None
+    after = TaskKey.parse(cursor) if cursor is not None else None
     if order == "newest":
         rows = api.pages.newest_page(wanted, limit, now=now, before=after, as_of_us=_us(as_of))
     else:

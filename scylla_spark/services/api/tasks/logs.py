@@ -16,12 +16,13 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of, place_of
+from scylla_spark.core.key import TaskKey
 from scylla_spark.log import get_logger
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.ids import TaskId, key_of
+from scylla_spark.services.api.tasks.ids import TaskId
 
 log = get_logger("api")
 routes = router()
@@ -75,7 +76,7 @@ async def logs(
     last_event_id: LastEvent = None,
 ) -> Response:
     """What the attempts of a task have printed and logged. With `Accept: text/event-stream` lines come until the task has ended."""
-    task = key_of(key)
+    task = TaskKey.parse(key)
     streams = MEDIA_TYPE in request.headers.get("accept", "")
     wanted = LineFilter(attempt, _place((last_event_id if streams else None) or cursor))
     handle = api.scheduler.task(task)

@@ -19,7 +19,7 @@ from scylla_spark.errors import NotFoundError
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, router
-from scylla_spark.services.api.tasks.ids import TaskId, key_of
+from scylla_spark.services.api.tasks.ids import TaskId
 from scylla_spark.services.api.tasks.views import KeptOutputView, kept_output_view
 
 routes = router()
@@ -54,7 +54,7 @@ _FILE[200] |= {
 )
 async def list_(api: Asked, key: TaskId, attempt: Number) -> Response:
     """The files that an attempt has left behind, also while it runs, about a second later."""
-    task = key_of(key)
+    task = TaskKey.parse(key)
     found = await api.slowly(lambda: _outputs(api, task, attempt))
     return answer({"outputs": [kept_output_view(task, attempt, one.link) for one in found]})
 
@@ -66,7 +66,7 @@ async def list_(api: Asked, key: TaskId, attempt: Number) -> Response:
 )
 async def read(api: Asked, key: TaskId, attempt: Number, name: Name) -> Response:
     """A file that an attempt has left behind; `ETag` is its SHA-256. Always as an attachment: nobody has looked what is in it."""
-    task, plain = key_of(key), unquote(name)
+    task, plain = TaskKey.parse(key), unquote(name)
 
     def opened() -> tuple[TaskOutput, BinaryIO]:
         for one in _outputs(api, task, attempt):

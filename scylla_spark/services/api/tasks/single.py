@@ -14,7 +14,7 @@ from starlette.responses import Response
 from scylla_spark.client.tasks.same_enqueue import is_same, stands
 from scylla_spark.client.tasks.unique_keys import check_named
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key import TaskKey, names_a_task
 from scylla_spark.core.key_view import key_view
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
@@ -24,7 +24,7 @@ from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, WaitMs, answer, answers, router
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.ids import TaskId, key_of
+from scylla_spark.services.api.tasks.ids import TaskId
 from scylla_spark.services.api.tasks.views import (
     AcceptedView,
     AttemptView,
@@ -75,7 +75,7 @@ async def put(
     api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait_ms: Patience = 10_000, trace: Trace = None
 ) -> Response:  # fmt: skip
     """Enqueue the task of a key, or overwrite its data. The same request again changes nothing; an ended task stays as it is."""
-    return await _put(api, task.within(trace).command(key_of(key), now_us()), wait, wait_ms)
+    return await _put(api, task.within(trace).command(TaskKey.parse(key), now_us()), wait, wait_ms)
 
 
 @routes.post(
@@ -108,7 +108,7 @@ async def post(
 )
 def get(api: Asked, key: TaskId) -> Response:
     """How a task stands now, by tables and logs."""
-    return answer(task_view(api.tasks.status(key_of(key), live=True)))
+    return answer(task_view(api.tasks.status(TaskKey.parse(key), live=True)))
 
 
 class AttemptsView(BaseModel):
@@ -128,7 +128,7 @@ def attempts(
     before: Annotated[int | None, Query(ge=2, lt=2**31, description="Only those with smaller numbers: for earlier ones")] = None,
 ) -> Response:  # fmt: skip
     """The newest recorded attempts of a task, in order; a task that is tried for ever has very many, so there are pages."""
-    task = key_of(key)
+    task = TaskKey.parse(key)
     found = api.tasks.attempts(task, limit + 1, before)
     shown = found[-limit:]
     following = shown[0].number if len(found) > limit else None
@@ -163,7 +163,7 @@ class ExplanationView(BaseModel):
 )
 async def explain(api: Asked, own: Own, key: TaskId) -> Response:
     """Why a task is not running, by its dispatcher, else by tables and logs."""
-    said = await explained(api, own, key_of(key))
+    said = await explained(api, own, TaskKey.parse(key))
     return answer({name: said[name] for name in ("state", "why", "reason", "attempts", "source", "conditions")})
 
 
@@ -174,7 +174,7 @@ async def explain(api: Asked, own: Own, key: TaskId) -> Response:
 )
 async def result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 0) -> Response:
     """How a task ended; 202 if it has not within the time given."""
-    task = key_of(key)
+    task = TaskKey.parse(key)
     status = await run_in_threadpool(api.tasks.status, task)
     if status.open and wait_ms:
         await api.waits.ended(task, api.tasks.partition(task), wait_ms / 1000)
@@ -202,7 +202,7 @@ def _without_others(said: dict[str, Any], own: QueueBounds) -> dict[str, Any]:
     """An explanation for who may not see all queues: no sentence may name a task or a queue of others."""
 
     def plain(text: str, instead: str) -> str:
-        return instead if "TaskKey(" in text.replace(str(said["key"]), "") else text
+        return instead if names_a_task(text.replace(str(said["key"]), "")) else text
 
     told = [one | {"detail": plain(one["detail"], "")} for one in said["conditions"]]
     if not all(map(own.has, said["holders"])):

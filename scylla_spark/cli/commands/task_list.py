@@ -1,0 +1,129 @@
+"""The command `scylla-spark task list`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from scylla_spark.cli.commands.task import (
+    TIMES,
+    Chosen,
+    OrderingId,
+    Queue,
+    Start,
+    States,
+    Stop,
+    alone,
+    moment,
+    state_names,
+)
+from scylla_spark.cli.context import Context, context
+from scylla_spark.cli.output import printable
+from scylla_spark.cli.task_ids import task_key
+from scylla_spark.errors import ArgumentError, UnreachableError
+
+_COLUMNS: Final = ("key", "state", "reason", "handler", "queue", "attempts")
+_MOST_READ: Final = 10_000  # records that the tables do not have yet
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to those of tasks."""
+    app.command(name="list")(list_)
+
+
+def list_(
+    ctx: typer.Context,
+    state: States = None,
+    queue: Queue = None,
+    ordering_id: OrderingId = None,
+    handler: Annotated[str | None, typer.Option(help="The handler")] = None,
+    partition: Annotated[int | None, typer.Option(help="The partition")] = None,
+    start: Start = None,
+    stop: Stop = None,
+    after: Annotated[str | None, typer.Option(help="Go on behind the task of this id, the last of a listing")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Most rows, to 10000; needed with --from and --to, else 100")
+    ] = None,
+    chosen: Chosen = None,
+    urgent: Annotated[
+        bool, typer.Option("--urgent", help="The highest priority first, of equals the newest; with --filter")
+    ] = False,
+) -> None:
+    """List tasks from the tables, the latest first; with --from and --to those still to run in at most 8 hours, the earliest first."""
+    from dataclasses import replace
+    from functools import partial
+
+    from scylla_spark.clock import now_us
+    from scylla_spark.core.task_filter import read_filter
+    from scylla_spark.core.task_state import NO_HANDLER, READY
+    from scylla_spark.io.delta.task_queries import Filter, check_limit
+
+    cli = context(ctx)
+    if chosen is not None:
+        alone(state, queue, ordering_id, handler, partition, start, stop)
+    window = start is not None and stop is not None and state is None
+    if window and limit is None:
+        raise ArgumentError("A window needs a limit.", hint="Pass --limit, and continue with --after ID.")
+    if urgent and (chosen is None or after is not None):
+        raise ArgumentError(
+            "--urgent stands beside --filter, and goes without --after.", hint="--filter state:open --urgent"
+        )
+    now, most = now_us(), 100 if limit is None else limit
+    last = task_key(cli, [after]) if after else None
+    wanted = Filter(state_names(state), queue, ordering_id, partition, handler, moment(start), moment(stop))
+    if chosen is not None:
+        check_limit(most)
+        page = cli.pages().urgent_page if urgent else partial(cli.pages().newest_page, before=last)
+        rows = page(read_filter(chosen, now), most, now=now)
+    elif window:
+        rows = cli.listings().scheduled(replace(wanted, after=last), most, now=now)
+    else:
+        rows = cli.listings().tasks(replace(wanted, before=last), most, now=now, newest_first=True)
+    waiting = _waiting(cli) if any(row["state"] == READY for row in rows) else frozenset()
+    shown = [{"key": _key_of(row)} | printable(row, TIMES) | {"reason": None} for row in rows]
+    for row in shown:
+        if row["state"] == READY and (row["queue"], row["handler"]) in waiting:
+            row["reason"] = NO_HANDLER
+    columns = _COLUMNS if any(row["reason"] for row in shown) else [name for name in _COLUMNS if name != "reason"]
+    cli.output.rows(shown, columns, empty="No such tasks in the tables.")
+    if rows and len(rows) == (limit or 100) and not urgent:
+        cli.output.say(f"There may be more: --after {_key_of(rows[-1])}")
+    if not cli.output.quiet:
+        _say_what_is_missing(cli)
+
+
+def _key_of(row: dict[str, Any]) -> str:
+    from scylla_spark.core.key import TaskKey
+
+    return str(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]))
+
+
+def _waiting(cli: Context) -> frozenset[tuple[str, str]]:
+    """Queue and handler of tasks that wait for a handler."""
+    with cli.scheduler() as scheduler:
+        try:
+            return scheduler.handler_warnings.waiting()
+        except UnreachableError:
+            cli.output.say("Kafka did not answer in time: whether a task waits for its handler is not known.")
+            return frozenset()
+
+
+def _say_what_is_missing(cli: Context) -> None:
+    """Says how many tasks the tables do not have yet, where a broker is known."""
+    from scylla_spark.io.kafka.topics import located
+
+    try:
+        located(cli.settings())
+    except UnreachableError:
+        return
+    try:
+        with cli.scheduler() as scheduler:
+            missing = scheduler.connection.keys_beyond_tables(_MOST_READ)
+    except UnreachableError:
+        cli.output.say("Kafka does not answer: the newest tasks may be missing.")
+        return
+    count = f"More than {_MOST_READ}" if missing is None else len(missing)
+    are, them = ("task is", "it") if count == 1 else ("tasks are", "them")
+    if count:
+        cli.output.say(f"{count} {are} not in the tables yet; `task show ID` finds {them}.")

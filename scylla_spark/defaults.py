@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT_QUEUE: Final = "default"
+API_PORT: Final = 8080
 RETRIES: Final = 100  # attempts after the first
 MOST_RETRIES: Final = 2**31 - 1  # what the tables' columns can count
 RETRY_BASE: Final = "20s"

@@ -19,8 +19,12 @@ __all__ = ["ApiUrl", "Authority", "TokenFile", "called", "site_of"]
 
 ApiUrl = Annotated[
     str | None,
-    typer.Option("--url", envvar="SCYLLASPARK_URL", help="Of the API; default: api.public_url, or api.port on this machine"),
-]  # fmt: skip
+    typer.Option(
+        "--url",
+        envvar="SCYLLASPARK_URL",
+        help="Of the API; default: api.public_url, api.port on this machine, or where `up` serves it",
+    ),
+]
 _PATIENCE_S: Final = 30.0
 
 
@@ -34,16 +38,22 @@ def site_of(cli: Context, url: str | None, token_file: Path | None, ca: str | No
         ca: file of certificates to trust.
 
     Raises:
-        ArgumentError: nobody has said where.
+        ArgumentError: no address is given, and no `up` runs on the data folder.
     """
     from scylla_spark.worker.connection import site
 
-    api = cli.settings().api
+    settings = cli.settings()
+    api = settings.api
     known = url or api.public_url or (f"http://127.0.0.1:{api.port}" if api.port else None)
     if known is None:
+        from scylla_spark.io.kafka.topics import announced_by_running
+
+        known = announced_by_running(settings.data_dir).get("api")
+    if known is None:
         raise ArgumentError(
-            "Where the API listens is not known.", hint="Pass --url with the address that the ready line calls `api`, or set api.port."
-        )  # fmt: skip
+            f"No --url is given, and no `up` with an API runs on {settings.data_dir}.",
+            hint="Pass --data DIR as `up` has it, or --url with the address that `up` shows as `api`.",
+        )
     return site(known, token=token_of(token_file), ca=ca)
 
 

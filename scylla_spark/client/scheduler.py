@@ -62,21 +62,28 @@ class Scheduler:
         self._unique_keys = UniqueKeys(self.connection, partial(_is_reusable, self.connection))
 
     @classmethod
-    def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
+    def connect(
+        cls,
+        settings: Settings | str | Path | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        spark: SparkSession | None = None,
+    ) -> Scheduler:
         """A client of a deployment that exists; asks nobody yet.
 
         Args:
             settings: settings, or the path of a TOML file; default: environment, `.env` and `scyllaspark.toml`.
+            data_dir: folder of a deployment on this machine, as in `scylla-spark up --data DIR`; default: as the settings say.
             spark: session for the DataFrame methods.
 
         Raises:
             ConfigError: the settings are not valid.
         """
-        chosen = (
-            settings
-            if isinstance(settings, Settings)
-            else Settings.load(Path(settings) if settings is not None else None)
-        )
+        folder = {} if data_dir is None else {"data_dir": Path(data_dir)}
+        if isinstance(settings, Settings):
+            chosen = settings.model_copy(update=folder)
+        else:
+            chosen = Settings.load(Path(settings) if settings is not None else None, **folder)
         return cls(chosen, spark=spark)
 
     @classmethod

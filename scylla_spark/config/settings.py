@@ -42,6 +42,7 @@ from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
 from scylla_spark.config.spark import Spark
 from scylla_spark.defaults import (
+    API_PORT,
     GRACE,
     GROUP_SEPARATOR,
     LEASE,
@@ -321,7 +322,12 @@ class Api(Section):
     """The HTTP API, in a process of its own."""
 
     host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description=f"empty: the port it had before, else {API_PORT}, else a free one (printed at start); 0: any free port",
+    )
     trusted_network: bool = Field(
         False, description="whoever reaches another address than loopback has come through a proxy with TLS and a login"
     )

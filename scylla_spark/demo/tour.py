@@ -209,6 +209,7 @@ def _settings(folder: Path) -> Settings:
     changes: dict[str, dict[str, Any]] = {
         "ingest": {"trigger": "5s", "default_handler": planned_tasks.DEFAULT_HANDLER},
         "dispatch": {"spark_slots": 1, "drain": "5s"},
+        "api": {"port": 0},
     }
     empty = folder / "demo.toml"
     empty.touch()

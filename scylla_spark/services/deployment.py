@@ -38,7 +38,7 @@ from scylla_spark.io.host.session import (
     open_session,
     silence,
 )
-from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
+from scylla_spark.io.kafka.topics import LOCK_FILE, announce, broker_folder, with_broker
 from scylla_spark.log import get_logger
 from scylla_spark.services.bounded_stop import LIMIT_S, Stop
 from scylla_spark.services.interpreter_pauses import InterpreterPauses
@@ -60,6 +60,7 @@ _LOOK_S = 0.5
 _DEATH_US = 3_000_000  # so long after its last answer a process that is killed may still be there
 _AGAIN_US = 60_000_000  # a service that ended again within this time …
 _AGAIN_PAUSE_S = 5.0  # … is started after this pause
+_LOCKED_US = 300_000  # that a client may hold the lock of the data folder
 _SILENCE_S = 5.0
 _GIVEN_UP_S = 1.0  # for a part whose start does not return
 _CLOSE_S = 20.0  # that Spark may take to stop; then its JVM is killed
@@ -133,7 +134,7 @@ class Deployment:
             log.warning("other users may enter the data folder; close it: chmod 700", data=str(data_dir))
         embedded = not self.settings.kafka.bootstrap_servers
         if embedded:
-            self._ends.append(Stop("lock", _lock(data_dir / "up.lock").close))
+            self._ends.append(Stop("lock", _lock(data_dir / LOCK_FILE).close))
         wants_session = any(role_named(role).needs_session(self.settings) for role in self.roles)
         self._uses_jvm = wants_session
         if wants_session and self.spark is None:
@@ -408,12 +409,16 @@ class Deployment:
 
 
 def _lock(path: Path) -> IO[str]:
-    file = path.open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise ConflictError(
-            f"Another process serves {path.parent}.", hint="Stop it first, or choose another --data directory."
-        ) from None
-    return file
+    file, until_us = path.open("a"), boot_us() + _LOCKED_US
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if boot_us() < until_us:  # a client looks for a moment whether anybody holds it
+                threading.Event().wait(_POLL_S)
+                continue
+            file.close()
+            raise ConflictError(
+                f"Another process serves {path.parent}.", hint="Stop it first, or choose another --data directory."
+            ) from None
+        return file

@@ -35,6 +35,7 @@ from tests.support.waiting import eventually
 ROOT = Path(__file__).parents[2]
 HANDLERS = journal_handlers.__file__
 SETTINGS = (
+    "api.port=0",
     "ingest.trigger=2s",
     "logs.trigger=10s",
     "ingest.grace=60s",

@@ -10,6 +10,7 @@ import pytest
 
 from scylla_spark.config.settings import Api, Metrics, Settings
 from scylla_spark.errors import ConfigError
+from scylla_spark.io.kafka.topics import announce
 from scylla_spark.services.api import service
 from scylla_spark.services.api.service import ApiService, check_address
 from scylla_spark.services.metrics_server import MetricsServer
@@ -45,6 +46,7 @@ def made(tmp_path):
         data_dir=tmp_path,
         kafka={"bootstrap_servers": "127.0.0.1:1", "auth": "plain", "tls": True, "username": "u", "password": "secret"},
         queues={"q": {"rate": 1}},
+        api={"port": 0},
     )
     found = ApiService(settings, server)
     yield found
@@ -89,6 +91,25 @@ def test_the_child_serves_is_started_again_and_ends_with_its_parent(made, monkey
     assert made.alive()
     made.stop()
     assert made._process.returncode == 0
+
+
+def test_without_a_port_of_the_settings_the_last_one_comes_first_then_the_default_then_a_free_one(
+    tmp_path, monkeypatch
+):
+    def port() -> int:
+        with ApiService(Settings(data_dir=tmp_path), MetricsServer(Metrics()))._listening() as found:
+            return int(found.getsockname()[1])
+
+    with service.listening("127.0.0.1", 0) as first, service.listening("127.0.0.1", 0) as second:
+        default, before = (int(one.getsockname()[1]) for one in (first, second))
+    monkeypatch.setattr(service, "API_PORT", default)
+    assert port() == default
+    announce(tmp_path, {"api": f"http://127.0.0.1:{before}"})
+    assert port() == before
+    with service.listening("127.0.0.1", before):
+        assert port() == default
+        with service.listening("127.0.0.1", default):
+            assert port() not in (default, before)
 
 
 def test_a_port_that_is_taken_is_told():

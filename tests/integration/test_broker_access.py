@@ -18,6 +18,7 @@ from scylla_spark.errors import SchedulerError, UnreachableError
 from scylla_spark.io.host import broker_files
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka import topic_setup, topics
+from scylla_spark.services import deployment
 from tests.integration.test_broker import make_topic, read, send
 
 
@@ -45,7 +46,7 @@ def open_before(tmp_path_factory):
 def place(open_before):
     """The same folder, whose broker wants a secret by now, announced as `up` does it."""
     folder, _ = open_before
-    with EmbeddedBroker(folder / "kafka", auth=True) as broker:
+    with deployment._lock(folder / topics.LOCK_FILE), EmbeddedBroker(folder / "kafka", auth=True) as broker:
         topics.announce(folder, {"kafka": broker.bootstrap, "auth": True})
         yield folder, broker
 

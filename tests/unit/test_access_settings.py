@@ -16,7 +16,15 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError, SetupError
 from scylla_spark.io.host import private_files, process_limits, session
-from scylla_spark.io.kafka.topics import announce, client_options, located, spark_options, with_broker
+from scylla_spark.io.kafka.topics import (
+    LOCK_FILE,
+    announce,
+    client_options,
+    located,
+    spark_options,
+    with_broker,
+)
+from scylla_spark.services import deployment
 
 WORD = {"username": "u", "password": "p"}
 AT = {"bootstrap_servers": "kafka:9093"}
@@ -103,10 +111,11 @@ def test_an_announced_broker_that_wants_a_secret_is_logged_in_to(tmp_path):
     announce(tmp_path, {"kafka": "127.0.0.1:1", "auth": True})
     (tmp_path / "kafka").mkdir()
     private_files.write(tmp_path / "kafka" / "client.secret", "word\n")
-    options = client_options(located(Settings.load(data_dir=tmp_path)))
-    assert (options["sasl_mechanism"], options["sasl_plain_password"]) == ("SCRAM-SHA-512", "word")
-    announce(tmp_path, {"kafka": "127.0.0.1:1", "auth": False})
-    assert "sasl_mechanism" not in client_options(located(Settings.load(data_dir=tmp_path)))
+    with deployment._lock(tmp_path / LOCK_FILE):
+        options = client_options(located(Settings.load(data_dir=tmp_path)))
+        assert (options["sasl_mechanism"], options["sasl_plain_password"]) == ("SCRAM-SHA-512", "word")
+        announce(tmp_path, {"kafka": "127.0.0.1:1", "auth": False})
+        assert "sasl_mechanism" not in client_options(located(Settings.load(data_dir=tmp_path)))
 
 
 def test_settings_of_ones_own_brokers_keep_their_access():

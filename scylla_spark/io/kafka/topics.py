@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import selectors
 import threading
@@ -36,6 +37,7 @@ from scylla_spark.io.kafka.client_patches import ending_waits, recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 _RUNNING_FILE = "up.json"
+LOCK_FILE: Final = "up.lock"
 END, _FIRST = -1, -2  # what Kafka calls these offsets
 _KNOWN_WITHIN_S, _KNOWN_POLL_S = 10.0, 0.1
 CONNECT_MS: Final = 3_000  # how long somebody who waits waits for a connection …
@@ -118,20 +120,35 @@ def announced(data_dir: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
+def announced_by_running(data_dir: Path) -> dict[str, Any]:
+    """What `announce` wrote last, if the process that wrote it, or the next one, still serves the data directory; else empty.
+
+    The file outlives its process, for example at a reboot, and other processes may listen at its addresses then.
+    """
+    try:
+        with (data_dir / LOCK_FILE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return announced(data_dir)
+    except OSError:
+        return {}
+    return {}
+
+
 def located(settings: Settings) -> Settings:
     """The settings with the broker's address filled in.
 
     Raises:
-        UnreachableError: none is configured and `up` has never run on the data directory.
+        UnreachableError: none is configured and no `up` runs on the data directory.
     """
     if settings.kafka.bootstrap_servers:
         return settings
-    facts = announced(settings.data_dir)
+    facts = announced_by_running(settings.data_dir)
     address = facts.get("kafka")
     if not address:
         raise UnreachableError(
             f"No Kafka broker is configured and nothing runs on {settings.data_dir}.",
-            hint="Start `scylla-spark up --data DIR`, or set kafka.bootstrap_servers.",
+            hint="Start `scylla-spark up --data DIR` and name the same folder (in Python: data_dir=DIR), or set kafka.bootstrap_servers.",
         )
     secret = broker_files.secret_file(broker_folder(settings)) if facts.get("auth") else None
     return with_broker(settings, str(address), secret)

@@ -20,8 +20,10 @@ from urllib.parse import urlsplit
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Api, Settings
+from scylla_spark.defaults import API_PORT
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host import die_with_parent
+from scylla_spark.io.kafka.topics import announced
 from scylla_spark.log import get_logger
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
@@ -71,10 +73,21 @@ class ApiService:
             self._settled.set()
             return
         check_address(self._settings.api)
-        self._socket = listening(self._settings.api.host, self._settings.api.port)
+        self._socket = self._listening()
         host = f"[{self._settings.api.host}]" if ":" in self._settings.api.host else self._settings.api.host
         self.address = f"http://{host}:{self._socket.getsockname()[1]}"
         self._thread.start()
+
+    def _listening(self) -> socket.socket:
+        """A socket at the port of the settings; without one at the port of the run before, at the default port, or at a free one."""
+        api = self._settings.api
+        if api.port is not None:
+            return listening(api.host, api.port)
+        before = urlsplit(str(announced(self._settings.data_dir).get("api", ""))).port
+        for port in filter(None, (before, API_PORT)):
+            with contextlib.suppress(ConfigError):
+                return listening(api.host, port)
+        return listening(api.host, 0)
 
     def attach(self, spark: SparkSession) -> None:
         """It needs no session."""

@@ -57,7 +57,7 @@ def test_the_wheel_runs_a_task_with_every_version_that_it_allows(wheel: Path, tm
     assert run(command, "--version", cwd=tmp_path, env=environment).stdout == f"{__version__}\n"
     assert run(command, "doctor", cwd=tmp_path, env=environment).returncode == 0
     (tmp_path / "hello.py").write_text(HANDLER)
-    words = [str(command), "--data", str(tmp_path / "data")]
+    words = [str(command), "--data", str(tmp_path / "data"), "--set", "api.port=0"]
     up = Process("up", [*words, "up", "--handlers", "hello.py", "-o", "json"], tmp_path, environment)
     try:
         assert fetch(f"{up.ready()['api']}/healthz", timeout_s=30)

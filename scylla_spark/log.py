@@ -1,4 +1,4 @@
-"""Where log lines go. In processes of ours: one JSON object per line, on standard error or in a file; never on standard output.
+"""Where log lines go. In processes of ours: to standard error or to a file, as plain lines on a terminal, else as one JSON object per line.
 
 In a process of somebody else, such as a notebook, they go to `logging`, below the logger `scylla_spark`, whose level is WARNING unless
 somebody sets another. Where that process has configured structlog, they go where it says.
@@ -87,8 +87,9 @@ def configure(log: Log) -> None:
     """Sets up logging for this process; for processes of ours only, not for notebooks.
 
     Args:
-        log: level and file.
+        log: format, level and file.
     """
+    plain = log.format == "plain" or (log.format == "auto" and log.file is None and sys.stderr.isatty())
     target = cast(TextIO, _Lines(log.file))
     structlog.configure(
         processors=[
@@ -96,7 +97,7 @@ def configure(log: Log) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
+            _plain_line if plain else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, log.level.upper())),
         logger_factory=lambda *_: structlog.WriteLogger(target),
@@ -106,6 +107,16 @@ def configure(log: Log) -> None:
     handler.setFormatter(_Visible("%(message)s"))
     handler.addFilter(_Seldom("kafka"))
     logging.basicConfig(handlers=[handler], level=logging.ERROR, force=True)
+
+
+def _plain_line(_logger: object, _name: str, event: structlog.typing.EventDict) -> str:
+    """An event for people: UTC time, level, what happened, and the rest as name=value."""
+    at, level, stack = str(event.pop("at"))[11:19], event.pop("level"), event.pop("exception", "")
+    pairs = " ".join(f"{name}={value}" for name, value in event.items() if name != "event" and value is not None)
+    shown = "" if level == "info" else f"{level}: "
+    return visible_lines(
+        "\n".join(filter(None, (f"{at} {shown}{event['event']}" + (f"  {pairs}" if pairs else ""), stack)))
+    )
 
 
 class _Seldom(logging.Filter):

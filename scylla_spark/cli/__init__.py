@@ -23,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )  # we use none, and looking for them costs time at every start
     try:
         code = run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # while modules were imported
+        sys.stderr.write("interrupted\n")
+        code = ExitCode.INTERRUPTED
     except Exception as error:  # only with --debug; not left to Python, which would print the error's text as it is
         sys.stderr.write(_traceback())
         code = _exit_code(error)

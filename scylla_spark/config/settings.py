@@ -440,8 +440,11 @@ class Broker(Section):
 
 
 class Log(Section):
-    """One JSON object per line."""
+    """What the processes log about themselves."""
 
+    format: Literal["auto", "plain", "json"] = Field(
+        "auto", description="json: one object per line; plain: for people; auto: plain on a terminal, else json"
+    )
     level: Literal["debug", "info", "warning", "error"] = "info"
     file: FilePath | None = Field(None, description="default: standard error")
 

@@ -264,6 +264,16 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
     assert run("task", "list")[0] == 130
 
 
+def test_ctrl_c_while_modules_are_imported_is_exit_code_130_without_a_stack(monkeypatch, capsys):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["up"])
+    assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "group", [[], ["task"], ["lane"], ["rejected"], ["table"], ["config"], ["task", "import"], ["up"], ["bench"]]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +113,53 @@ def test_a_process_chooses_another_level_or_configures_structlog_itself():
     assert err.splitlines()[0] == "INFO:scylla_spark.part:of little use"
     out = library("import structlog; structlog.configure(processors=[structlog.processors.JSONRenderer()])")[0]
     assert json.loads(out.splitlines()[1]) == {"event": "of little use"}
+
+
+EVENTS = """
+import sys, structlog
+from scylla_spark.config.settings import Log
+from scylla_spark.log import configure
+configure(Log(**{CHANGES}))
+log = structlog.get_logger()
+log.info("ready", data="d")
+log.warning("attempt failed", handler="h", attempt=1, error="ValueError: no\\x1b[2J", nothing=None)
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("a defect")
+"""
+
+
+def told_on_a_terminal(**changes: str) -> list[str]:
+    """Lines of a process whose standard error is a terminal."""
+    ours, theirs = pty.openpty()
+    code = EVENTS.replace("{CHANGES}", repr(changes))
+    with subprocess.Popen([sys.executable, "-c", code], stderr=theirs) as process:
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while some := os.read(ours, 65536):
+                text += some
+        assert process.wait(60) == 0
+    os.close(ours)
+    return text.decode().replace("\r\n", "\n").splitlines()
+
+
+def test_lines_on_a_terminal_are_plain_unless_json_is_asked_for():
+    ready, failed, defect, *stack = told_on_a_terminal()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d ready  data=d", ready)
+    assert failed[9:] == r"warning: attempt failed  handler=h attempt=1 error=ValueError: no\x1b[2J"
+    assert defect[9:] == "error: a defect"
+    assert stack[-1].strip() == "ZeroDivisionError: division by zero"
+    assert [json.loads(line)["event"] for line in told_on_a_terminal(format="json")] == [
+        "ready",
+        "attempt failed",
+        "a defect",
+    ]
+
+
+def test_lines_elsewhere_are_json_unless_plain_ones_are_asked_for():
+    for changes, plain in (({}, False), ({"format": "plain"}, True)):
+        code = EVENTS.replace("{CHANGES}", repr(changes))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stderr.startswith("{") is not plain

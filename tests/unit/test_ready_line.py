@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.services.ready_line import read_ready_line, ready_facts, ready_line
+from scylla_spark.services.ready_line import read_ready_line, ready_block, ready_facts, ready_line
 
 FACTS = {"roles": ["ingest", "dispatch"], "pid": 7, "kafka": "127.0.0.1:9092", "data": "/tmp/ü", "metrics": None}
 
@@ -35,3 +35,41 @@ def test_facts_are_those_of_the_deployment(tmp_path):
 @pytest.mark.parametrize("line", ["", "ready: kafka x", '{"ready": true', '{"event": "ready"}', "26/11/22 WARN Utils"])
 def test_other_lines_say_nothing(line):
     assert read_ready_line(line) is None
+
+
+class Dispatching(SimpleNamespace):
+    """As much of a deployment as the block is made of."""
+
+    def service(self, kind):
+        return SimpleNamespace(dispatcher=SimpleNamespace(handler_names=lambda: self.names))
+
+
+@pytest.mark.parametrize(
+    ("names", "handlers", "command"),
+    [
+        (["a b", "c"], "a b, c", "task enqueue 'a b'"),
+        ([], "none: no task can run. Start with --handlers MODULE", "task list"),
+    ],
+)
+def test_people_are_shown_handlers_the_dashboard_and_what_to_try(names, handlers, command):
+    deployment = Dispatching(names=names, roles=("dispatch", "api"), broker=object())
+    lines = ready_block(deployment, FACTS | {"data": "/tmp/d d", "api": "http://127.0.0.1:8080"}).splitlines()
+    assert lines == [
+        "ready",
+        "  data       /tmp/d d",
+        "  kafka      127.0.0.1:9092",
+        "  api        http://127.0.0.1:8080",
+        "  dashboard  http://127.0.0.1:8080/ui/",
+        f"  handlers   {handlers}",
+        f"  next       scylla-spark --data '/tmp/d d' {command}",
+    ]
+
+
+def test_a_process_that_dispatches_nothing_shows_no_handlers():
+    lines = ready_block(SimpleNamespace(roles=("ingest",), broker=None), FACTS).splitlines()
+    assert lines == [
+        "ready",
+        "  data       /tmp/ü",
+        "  kafka      127.0.0.1:9092",
+        "  next       scylla-spark task list",
+    ]

@@ -23,6 +23,10 @@ Handlers = Annotated[
     list[str] | None, typer.Option("--handlers", help="Module or .py file of @handler functions; repeatable")
 ]
 
+LogFormat = Annotated[
+    str | None, typer.Option("--log", help="auto, plain or json; default: plain lines on a terminal, else JSON")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the tree."""
@@ -63,22 +67,23 @@ def init(
     )
 
 
-def up(ctx: typer.Context, handlers: Handlers = None) -> None:
+def up(ctx: typer.Context, handlers: Handlers = None, log: LogFormat = None) -> None:
     """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest, dispatch, plan and the HTTP API."""
     cli = context(ctx)
-    _serve(cli, cli.settings(**_handlers(handlers)))
+    _serve(cli, _settings(cli, handlers, log))
 
 
 def run(
     ctx: typer.Context,
     roles: Annotated[list[str] | None, typer.Argument(help=f"{', '.join(ROLES)}; default: all")] = None,
     handlers: Handlers = None,
+    log: LogFormat = None,
 ) -> None:
     """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
     from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
-    _serve(cli, located(cli.settings(**_handlers(handlers))), roles)
+    _serve(cli, located(_settings(cli, handlers, log)), roles)
 
 
 def demo(
@@ -138,8 +143,10 @@ def bench(
     raise typer.Exit(main(name, list(ctx.args)) or 0)
 
 
-def _handlers(modules: Sequence[str] | None) -> dict[str, Any]:
-    return {"handlers": tuple(modules)} if modules else {}
+def _settings(cli: Context, handlers: Sequence[str] | None, log: str | None) -> Settings:
+    if log is not None:
+        cli.overrides["log"] = {**cli.overrides.get("log", {}), "format": log}
+    return cli.settings(**({"handlers": tuple(handlers)} if handlers else {}))
 
 
 def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None) -> None:
@@ -169,14 +176,16 @@ def _examine(cli: Context, folders: Sequence[Path], *, java: bool = True, spark:
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:
-    from scylla_spark.services.ready_line import ready_facts, ready_line
+    from scylla_spark.services.ready_line import ready_block, ready_facts, ready_line
 
     told = ready_facts(deployment)
     if cli.output.form in ("json", "jsonl"):
-        line = ready_line(told)
+        text = ready_line(told)
+    elif sys.stdout.isatty():
+        text = ready_block(deployment, told)
     else:
-        line = "ready: " + ", ".join(
+        text = "ready: " + ", ".join(
             f"{name} {told[name]}" for name in ("kafka", "data", "metrics", "api") if told.get(name)
         )
-    sys.stdout.write(visible(line) + "\n")
+    sys.stdout.write("".join(visible(line) + "\n" for line in text.splitlines()))
     sys.stdout.flush()

@@ -25,7 +25,7 @@ from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.errors import ClockError
-from scylla_spark.executors.catalog import asked_for, turned_on_by
+from scylla_spark.executors.catalog import BUILT_IN, asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, KeepsOutputs, LogKeeper, OutputTerms
 from scylla_spark.executors.unsandboxed import UNSANDBOXED, Unsandboxed
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
@@ -44,6 +44,7 @@ from scylla_spark.services.dispatch.engine_settings import (
     queue_terms,
     runner_of,
 )
+from scylla_spark.services.dispatch.failed_attempts import FailedAttempts
 from scylla_spark.services.dispatch.failed_sends import FailedSends
 from scylla_spark.services.dispatch.follow_ups import FollowUpSender
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
@@ -121,7 +122,10 @@ class Dispatcher:
         self.executors = dict(executors)
         self.handlers: dict[str, HandlerInfo] = {}
         self.mailbox = Mailbox()
-        self.measures = DispatchMetrics(settings.metrics.payload_labels, settings.metrics.tags)
+        self.failed_attempts = FailedAttempts()
+        self.measures = DispatchMetrics(
+            settings.metrics.payload_labels, settings.metrics.tags, self.failed_attempts.report
+        )
         self.failure: BaseException | None = None
         self.notes = NoteRedaction()  # before `start`: is told of the secrets
         self.log_keeper: LogKeeper | None = None  # before `start`: takes what handlers print and log
@@ -203,8 +207,16 @@ class Dispatcher:
             executor.keep_outputs(OutputTerms(folder, self._known_rules().partitions, most))
         executor.start(self.finished)
 
+    def handler_names(self) -> list[str]:
+        """Names under which handlers are registered here, sorted; those of the scheduler itself are left out."""
+        return sorted({info.name for info in self.handlers.values() if info.runs_on not in BUILT_IN})
+
     def _warn_of_what_is_off(self) -> None:
         """Tasks of handlers whose executor is off here wait, as those of handlers that are not here; see `HandlerPolicies.know`."""
+        if not self.handler_names():
+            log.warning(
+                "0 handlers are registered here: only queues of workers make progress", remedy="--handlers MODULE"
+            )
         for name in sorted({info.executor for info in self.handlers.values()} - set(self.executors)):
             asking = sorted(handler for handler, info in self.handlers.items() if info.executor == name)
             remedy = turned_on_by(name)

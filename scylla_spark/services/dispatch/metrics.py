@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
@@ -32,9 +32,16 @@ class DispatchMetrics:
     Args:
         payload_labels: top-level payload keys that become labels of the start delay.
         tags: by which attempts are counted besides, see `TagMetrics`; none: that costs nothing.
+        watch: is called with each attempt that ended.
     """
 
-    def __init__(self, payload_labels: Sequence[str] = (), tags: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        payload_labels: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        watch: Callable[[Invocation, Outcome], None] | None = None,
+    ) -> None:
+        self._watch = watch
         self.registry = CollectorRegistry()
         self.stale = 0
         self._labels = tuple(payload_labels)
@@ -85,6 +92,8 @@ class DispatchMetrics:
             self._tags.started(invocation.tags, delay_us / 1e6)
 
     def _ran(self, invocation: Invocation, outcome: Outcome) -> None:
+        if self._watch is not None:
+            self._watch(invocation, outcome)
         labels = invocation.queue, invocation.handler, outcome.outcome
         self._execution.observe(labels, max(outcome.finished_us - outcome.started_us, 0) / 1e6)
         if self._tags is not None and invocation.tags:

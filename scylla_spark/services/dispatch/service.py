@@ -47,6 +47,7 @@ class DispatchService:
         Description(self.dispatcher, self._server)
         self._begun = True
         self._keep_logs()
+        self.dispatcher.failed_attempts.start()
         self.dispatcher.start(self._server.address)
         if self._settings.dispatch.scan == "reader":
             from scylla_spark.services.dispatch.reader_scan import ReaderScan, ScanTimer
@@ -79,6 +80,7 @@ class DispatchService:
         """Drains the dispatcher, and sends the last lines of its attempts."""
         self._server.hide(self.dispatcher.measures.registry)
         self.dispatcher.stop()
+        self.dispatcher.failed_attempts.stop()
         if self._logs is not None:
             self._logs.stop()
 

@@ -47,6 +47,11 @@ def duration_text(value: timedelta) -> str:
     return text or "0s"
 
 
+def duration_shown(value: object) -> str:
+    """The same as a text with units, such as "1m" for 60, for messages; "" for None."""
+    return "" if value is None else duration_text(duration(value))
+
+
 def _milliseconds(value: object) -> float:
     if isinstance(value, timedelta):
         return value / timedelta(milliseconds=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,6 @@ ApiUrl = Annotated[
         help="Of the API; default: api.public_url, api.port on this machine, or where `up` serves it",
     ),
 ]
-_PATIENCE_S: Final = 30.0
 
 
 def site_of(cli: Context, url: str | None, token_file: Path | None, ca: str | None) -> Site:
@@ -69,14 +68,10 @@ def called(site: Site, method: str, path: str, body: Any = None) -> Any:
     Raises:
         SchedulerError: the API does not answer, or refuses.
     """
-    from scylla_spark.worker.connection import Connection
+    from scylla_spark.worker.connection import asked
     from scylla_spark.worker.refusal import refusal
 
-    connection = Connection(site)
-    try:
-        reply = connection.request(method, path, None if body is None else json.dumps(body).encode(), _PATIENCE_S)
-    finally:
-        connection.close()
+    reply = asked(site, method, path, None if body is None else json.dumps(body).encode())
     if reply.status in (401, 403):
         raise ConflictError(
             f"The API at {site.url} refuses: {reply.detail}", hint="Pass --token-file with a token that may."

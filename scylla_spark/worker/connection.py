@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import ssl
+import threading
 from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -98,6 +99,39 @@ def site(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = Non
     return Site(
         parts.hostname, default if port is None else port, parts.path.rstrip("/"), tls if secure else None, token or ""
     )
+
+
+def asked(site: Site, method: str, path: str, body: bytes | None = None, within_s: float = 30.0) -> Reply:
+    """The answer to one request over a connection of its own.
+
+    Args:
+        site: where to.
+        method: of HTTP.
+        path: after the prefix.
+        body: JSON; None: none.
+        within_s: for everything together, however slowly an answer comes.
+
+    Raises:
+        UnreachableError: there was no answer in time.
+    """
+    connection, late = Connection(site), threading.Event()
+
+    def end() -> None:
+        late.set()
+        connection.close()
+
+    limit = threading.Timer(within_s, end)
+    limit.daemon = True
+    limit.start()
+    try:
+        return connection.request(method, path, body, within_s)
+    except UnreachableError:
+        if not late.is_set():
+            raise
+        raise UnreachableError(f"{site.url} gives no whole answer within {within_s:g} s.") from None
+    finally:
+        limit.cancel()
+        connection.close()
 
 
 def segment(name: str) -> str:

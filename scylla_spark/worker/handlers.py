@@ -32,7 +32,7 @@ def resolved(source: Source) -> dict[str, Handler]:
         ArgumentError: there is none, or a module file is missing.
         ConfigError: a module cannot be imported (the message holds the stack).
     """
-    found = _by_name(source) if isinstance(source, Mapping) else _imported(source)
+    found = _by_name(source) if isinstance(source, Mapping) else imported(source)
     ours = {
         name: entry
         for name, entry in found.items()
@@ -51,7 +51,13 @@ def asked_for(handlers: Mapping[str, Handler]) -> tuple[str, ...] | None:
     return None if ANY in handlers else tuple(sorted(handlers))
 
 
-def _imported(modules: Sequence[str]) -> dict[str, Handler]:
+def imported(modules: Sequence[str]) -> dict[str, Handler]:
+    """The handlers of modules, by the names that tasks may use.
+
+    Raises:
+        ArgumentError: a module file is missing.
+        ConfigError: a module cannot be imported (the message holds the stack).
+    """
     try:
         return load(modules)
     except SchedulerError:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from scylla_spark.worker.connection import Connection, Site
+from scylla_spark.worker.connection import Site, asked
 from scylla_spark.worker.refusal import refusal
-
-_PATIENCE_S: Final = 15.0
 
 
 def workers(site: Site) -> list[dict[str, Any]]:
@@ -16,11 +14,7 @@ def workers(site: Site) -> list[dict[str, Any]]:
     Raises:
         SchedulerError: the API does not answer, or does not tell.
     """
-    connection = Connection(site)
-    try:
-        reply = connection.request("GET", "/v1/workers", None, _PATIENCE_S)
-    finally:
-        connection.close()
+    reply = asked(site, "GET", "/v1/workers")
     if reply.status != 200 or not isinstance(reply.document, list):
         raise refusal(reply, site)
     return reply.document

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from scylla_spark.core.lease_messages import DRAIN, STOP
 from scylla_spark.errors import NotFoundError
-from scylla_spark.worker.connection import Connection, Site, segment
+from scylla_spark.worker.connection import Site, asked, segment
 from scylla_spark.worker.refusal import refusal
 
 ORDERS: Final = (DRAIN, STOP)
-_PATIENCE_S: Final = 15.0
 
 
 def order(site: Site, worker: str, what: str) -> dict[str, Any]:
@@ -25,11 +24,7 @@ def order(site: Site, worker: str, what: str) -> dict[str, Any]:
         NotFoundError: no worker of that name has called lately.
         SchedulerError: the API does not answer, or refuses.
     """
-    connection = Connection(site)
-    try:
-        reply = connection.request("POST", f"/v1/workers/{segment(worker)}:{what}", None, _PATIENCE_S)
-    finally:
-        connection.close()
+    reply = asked(site, "POST", f"/v1/workers/{segment(worker)}:{what}")
     if reply.problem == "not-found":
         raise NotFoundError(reply.detail, hint="`worker list` shows who has called.")
     if reply.status != 200 or not isinstance(reply.document, dict):

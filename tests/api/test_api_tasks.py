@@ -888,3 +888,20 @@ def test_requests_are_counted_by_operation(client):
     told = client.get("/metrics").text
     assert 'scyllaspark_api_requests_total{operation="say_whether_the_server_lives",status="200"} 1.0' in told
     assert 'scyllaspark_api_requests_total{operation="none",status="404"} 1.0' in told
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (
+            {"content-type": "application/x-www-form-urlencoded"},
+            "has the Content-Type application/x-www-form-urlencoded",
+        ),
+        ({}, "has no Content-Type"),
+    ],
+)
+def test_a_body_that_is_not_sent_as_json_is_refused_with_the_header_to_send(client, headers, said):
+    for method, path in (("POST", "/v1/tasks"), ("PUT", "/v1/queues/q")):
+        told = client.request(method, path, content=b'{"handler": "h"}', headers=headers)
+        assert (told.status_code, said in told.json()["detail"]) == (422, True)
+        assert "Content-Type: application/json" in told.json()["hint"]

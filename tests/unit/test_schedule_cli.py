@@ -3,11 +3,14 @@
 import json
 import sys
 from datetime import date
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from scylla_spark import cli
-from scylla_spark.cli.commands import calendar
+from scylla_spark.cli.commands import calendar, schedule_backfill
+from scylla_spark.clock import iso, to_us
+from scylla_spark.errors import ArgumentError
 
 GOOD = '[[schedule]]\nname = "nightly"\nhandler = "report"\ncron = "0 12 * * *"\n'
 HANDLERS = 'from scylla_spark import handler\n\n\n@handler("report")\ndef report(task, ctx):\n    pass\n'
@@ -42,6 +45,37 @@ def test_lint_finds_errors_in_every_schedule_and_ends_with_1(run, tmp_path):
     assert found == {"bad": ["error"], "nightly": ["error"], "odd": ["error"]}
     assert "another schedule of the file has its name" in out
     assert "The field minute" in out
+
+
+def test_lint_finds_the_handlers_of_the_settings_in_the_current_folder(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "a.toml").write_text(GOOD.replace("report", "report_here"))
+    (tmp_path / "scyllaspark.toml").write_text('handlers = ["lint_here"]\n')
+    code, _, err = run("schedule", "lint", "a.toml")
+    assert (code, "No module named 'lint_here'" in err, "defect" in err) == (7, True, False)
+    (tmp_path / "lint_here.py").write_text(HANDLERS.replace("report", "report_here"))
+    code, _, err = run("schedule", "lint", "a.toml")
+    assert (code, err) == (0, "schedules: 1, errors: 0, warnings: 0\n")
+
+
+def test_a_day_of_a_backfill_begins_at_midnight_of_the_schedule():
+    berlin = ZoneInfo("Europe/Berlin")
+    wanted = {
+        "2026-03-29": "2026-03-28T23:00:00Z",
+        "2026-03-30": "2026-03-29T22:00:00Z",
+        "2026-03-30T09:00": "2026-03-30T07:00:00Z",
+    }
+    for text, is_at in (wanted | {"2026-03-30T09:00Z": "2026-03-30T09:00:00Z"}).items():
+        assert iso(to_us(schedule_backfill._begin_or_end(text, berlin))) == is_at
+    assert schedule_backfill._excluded("2026-03-29/2026-03-30", berlin) == tuple(
+        schedule_backfill._begin_or_end(day, berlin) for day in ("2026-03-29", "2026-03-30")
+    )
+    assert schedule_backfill._begin_or_end("17", berlin) == 17
+    for local in (berlin, None):
+        with pytest.raises(ArgumentError, match="is no instant"):
+            schedule_backfill._begin_or_end("yesterday", local)
+    with pytest.raises(ArgumentError, match="is no instant"):
+        schedule_backfill._begin_or_end("2026-03-29", None)
 
 
 def test_a_warning_is_no_error(run, tmp_path):

@@ -31,7 +31,8 @@ class Recorder:
 
 
 @pytest.mark.parametrize(
-    ("page", "names"), [("README.md", ["nightly", "rollup"]), ("docs/schedules.md", ["nightly", "rollup", "alarm"])]
+    ("page", "names"),
+    [("docs/schedules.md", ["nightly", "rollup", "alarm"])],  # those of the README are pasted in tests/acceptance/alone
 )
 def test_schedules_in_python_can_be_put(page, names):
     (code,) = [block for block in blocks(page, "python") if "Schedule(" in block]

@@ -7,11 +7,12 @@ from itertools import takewhile
 
 import pytest
 
-from scylla_spark import Schedule, Trigger
+from scylla_spark import Constraint, Schedule, Trigger
 from scylla_spark.client.schedules.lint import findings
-from scylla_spark.client.schedules.times import following, preceding
+from scylla_spark.client.schedules.times import following, preceding, under_time_ranges
 from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
+from scylla_spark.core.plan.constraint import TimeRange
 from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.plan.times.fire_times import Every
 from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
@@ -271,3 +272,26 @@ def test_fields_and_handlers_that_nobody_knows_are_errors():
         texts(Trigger.after("load"), payload={"b": '{{ planned.day | default("x") }}'})
     assert texts(Trigger.every("1h"), {"g"}) == ["error: no module registers the handler 'h'; registered: g"]
     assert texts(Trigger.every("1h"), {"h"}) == []
+
+
+def test_times_outside_of_a_time_range_do_not_fire_or_wait_for_it():
+    rows = following(series(Trigger.cron("0 2,12 * * *")), {}, NOW, 2)
+    office = TimeRange(9 * 60, 17 * 60)
+    assert [(row.fires, row.note) for row in under_time_ranges(rows, [replace(office, otherwise="abort")])] == [
+        (False, "dropped: it is 02:00 in UTC; allowed is 09:00 to 17:00"),
+        (True, ""),
+    ]
+    assert [(row.fires, row.note) for row in under_time_ranges(rows, [office])] == [
+        (True, "waits for its time range: it is 02:00 in UTC; allowed is 09:00 to 17:00"),
+        (True, ""),
+    ]
+
+
+def test_a_time_range_in_which_no_time_lies_is_a_warning():
+    dropped = Constraint.time_range("09:00", "17:00", otherwise="abort")
+    (told,) = texts(Trigger.cron("0 2 * * *"), constraints=[dropped])
+    assert told.startswith(
+        "warning: none of its next 50 times lies in its time range: it is 02:00 in UTC; allowed is 09:00 to 17:00"
+    )
+    assert told.endswith("each run is dropped")
+    assert texts(Trigger.cron("0 2,12 * * *"), constraints=[dropped]) == []

@@ -108,7 +108,7 @@ def test_other_words_are_refused(context, words):
         ({NEW}, "1 task is not in the tables yet; `task show ID` finds it.\n"),
         ({NEW, *KEYS[:2]}, "3 tasks are not in the tables yet; `task show ID` finds them.\n"),
         (None, "More than 10000 tasks are not in the tables yet; `task show ID` finds them.\n"),
-        (UnreachableError("x"), "Kafka does not answer: the newest tasks may be missing.\n"),
+        (UnreachableError("x"), "Kafka did not answer in time: the newest tasks may be missing.\n"),
     ],
 )
 def test_a_listing_says_how_many_tasks_the_tables_do_not_have_yet(context, folder, monkeypatch, capsys, beyond, said):

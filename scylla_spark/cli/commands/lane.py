@@ -39,7 +39,7 @@ def show(
         cli.output.record(record)
         cli.output.say("")
         rows = [_row(task) for task in tasks]
-        cli.output.rows(rows, ("scheduled_time", "uniqueness_key", "attempts", "next_start", "cancelled"))
+        cli.output.rows(rows, ("key", "attempts", "next_start", "cancelled"))
     else:
         cli.output.record(record | {"tasks": [_row(task) for task in tasks]})
 
@@ -102,6 +102,6 @@ def _row(task: LaneTask) -> dict[str, Any]:
     from scylla_spark.clock import iso
 
     return {
-        "scheduled_time": iso(task.key.time_us), "uniqueness_key": task.key.uniqueness_key, "key": str(task.key),
+        "key": str(task.key), "scheduled_time": iso(task.key.time_us), "uniqueness_key": task.key.uniqueness_key,
         "attempts": task.attempts, "next_start": task.next_start, "cancelled": task.cancelled,
     }  # fmt: skip

@@ -82,13 +82,13 @@ def show(ctx: typer.Context, name: Name) -> None:
 @app.command(name="next")
 def next_(ctx: typer.Context, name: Name, count: Count = 5) -> None:
     """List the next planned times, with what clock changes and holidays do to them."""
-    from scylla_spark.client.schedules.times import following
+    from scylla_spark.client.schedules.times import following, under_time_ranges
     from scylla_spark.core.plan.schedule_state import state_of
 
     cli = context(ctx)
     plan = _state(cli)
     entry, series = _timed(plan, name, count)
-    rows = following(series, plan.calendars, _now(), count)
+    rows = under_time_ranges(following(series, plan.calendars, _now(), count), entry.schedule.constraints)
     if entry.paused:
         cli.output.say("It is paused: nothing of this runs until it is resumed.")
     elif rows and state_of(entry, plan.calendars, _now()) == "completed":
@@ -101,13 +101,13 @@ def previous(ctx: typer.Context, name: Name, count: Count = 5) -> None:
     """List the last planned times by its definition as it is now, and what was decided about them."""
     from scylla_spark.cli.commands.schedule_rows import with_verdicts
     from scylla_spark.client.schedules.history import history
-    from scylla_spark.client.schedules.times import preceding
+    from scylla_spark.client.schedules.times import preceding, under_time_ranges
 
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         plan = scheduler.connection.plan.state()
-        _, series = _timed(plan, name, count)
-        times = preceding(series, plan.calendars, _now(), count)
+        entry, series = _timed(plan, name, count)
+        times = under_time_ranges(preceding(series, plan.calendars, _now(), count), entry.schedule.constraints)
         last = times[-1].at_us + 1 if times else 0
         fires = history(scheduler.connection, name).fires_about(times[0].at_us, last) if times else []
     rows = with_verdicts([_time_row(row) for row in times], fires)

@@ -134,9 +134,11 @@ class _Known(NamedTuple):
 
 
 def _registered(modules: tuple[str, ...]) -> set[str]:
-    from scylla_spark.executors.handler_registry import load
+    from scylla_spark.executors.handler_registry import look_in_current_folder
+    from scylla_spark.worker.handlers import imported
 
-    return set(load(modules))
+    look_in_current_folder()
+    return set(imported(modules))
 
 
 def _linted(file: str, known: _Known) -> list[dict[str, Any]]:

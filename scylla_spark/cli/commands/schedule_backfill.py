@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +15,9 @@ from scylla_spark.cli.output import printable
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
+    from zoneinfo import ZoneInfo
 
+    from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.schedules.backfills import Backfill, BackfillStatus
     from scylla_spark.client.schedules.handle import ScheduleHandle
 
@@ -22,7 +25,8 @@ Name = Annotated[str, typer.Argument(help="The schedule")]
 Begin = Annotated[
     str,
     typer.Argument(
-        help="The first planned time, such as 2026-11-01T00:00:00Z or -7d; or the last version of its table before those that run"
+        help="The first planned time: 2026-11-01 (in the zone of the schedule), 2026-11-01T00:00:00Z or -7d; "
+        "or the last version of its table before those that run"
     ),
 ]
 End = Annotated[str, typer.Argument(help="The first that is too late; or the last version")]
@@ -32,6 +36,7 @@ Excluded = Annotated[
 TagOfBackfill = Annotated[str, typer.Argument(help="Of the backfill, such as backfill:nightly/31")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _VERSION: Final = re.compile(r"-1|[0-9]{1,16}")
 _TIMES: Final = ("planned_at",)
 _VERSIONS: Final = ("from_version", "to_version", "rows", "commits", "bytes", "planned_at")
@@ -65,8 +70,9 @@ def backfill(
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         handle = scheduler.schedule(name, author=_author())
-        wanted = _begin_or_end(begin), _begin_or_end(end)
-        without = [_excluded(one) for one in exclude or ()]
+        local = _local_zone(scheduler, name)
+        wanted = _begin_or_end(begin, local), _begin_or_end(end, local)
+        without = [_excluded(one, local) for one in exclude or ()]
         found = handle.backfill(*wanted, order=order, reprocess=reprocess, exclude=without, dry_run=True)
         what = "ranges of versions" if found.versions else "planned times"
         if not dry_run and found.planned and cli.confirmed(f"run {len(found.planned)} {what} of {name}", yes=yes):
@@ -131,19 +137,36 @@ def _of(cli: Context, tag: str, act: Callable[[ScheduleHandle], None]) -> None:
         act(scheduler.schedule(name, author=_author()))
 
 
-def _begin_or_end(text: str) -> datetime | int:
+def _local_zone(scheduler: Scheduler, name: str) -> ZoneInfo | None:
+    """The zone of a schedule; None: its trigger has none, or several."""
+    from zoneinfo import ZoneInfo
+
+    from scylla_spark.core.plan.times.planned_times import times_of
+
+    entry = scheduler.connection.plan.state().entries.get(name)
+    zones = {one.tz for one in times_of(entry.schedule.trigger)} if entry is not None else set()
+    return ZoneInfo(zones.pop()) if len(zones) == 1 else None
+
+
+def _begin_or_end(text: str, local: ZoneInfo | None) -> datetime | int:
     """A version, if the text is a whole number; else an instant."""
-    from scylla_spark.clock import from_us
-
-    return int(text) if _VERSION.fullmatch(text) else from_us(instant(text))
+    return int(text) if _VERSION.fullmatch(text) else _moment(text, local)
 
 
-def _excluded(text: str) -> datetime | tuple[datetime, datetime]:
+def _excluded(text: str, local: ZoneInfo | None) -> datetime | tuple[datetime, datetime]:
     """One instant, or the first and the first that is too late with a slash between them."""
-    from scylla_spark.clock import from_us
-
     begin, slash, end = text.partition("/")
-    return (from_us(instant(begin)), from_us(instant(end))) if slash else from_us(instant(begin))
+    return (_moment(begin, local), _moment(end, local)) if slash else _moment(begin, local)
+
+
+def _moment(text: str, local: ZoneInfo | None) -> datetime:
+    """An instant; a text without a zone is a local time of the schedule, and a day begins at its midnight."""
+    from scylla_spark.clock import from_us, read_instant
+
+    if local is not None:
+        with contextlib.suppress(ValueError):
+            return read_instant(f"{text}T00:00" if _DAY.fullmatch(text) else text, local)
+    return from_us(instant(text))
 
 
 def _rows_of(found: Backfill) -> list[dict[str, Any]]:

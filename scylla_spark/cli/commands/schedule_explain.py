@@ -58,7 +58,7 @@ def fires(
         if not rows and name not in scheduler.connection.plan.state().entries:
             gone(past, name)
     if not past.complete:
-        cli.output.say("Kafka does not answer: this is what the tables say.")
+        cli.output.say("Kafka did not answer in time: this is what the tables say.")
     shown = [printable(row, _INSTANTS) for row in rows]
     cli.output.rows(shown, ("planned_at", "decided_at", "verdict", "generation", "why"), empty="Nothing was decided.")
 

@@ -138,7 +138,7 @@ def show(ctx: typer.Context, key: Key) -> None:
         status = scheduler.task(task_key(cli, key)).status()
     attempts = status.attempt_details
     if not status.fresh:
-        cli.output.say("Kafka does not answer: this is what the tables say.")
+        cli.output.say("Kafka did not answer in time: this is what the tables say.")
     record = _status(status)
     if cli.output.form == "table" and not cli.output.columns:
         record = {name: value for name, value in record.items() if value not in (None, False)}

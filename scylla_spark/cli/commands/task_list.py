@@ -121,7 +121,7 @@ def _say_what_is_missing(cli: Context) -> None:
         with cli.scheduler() as scheduler:
             missing = scheduler.connection.keys_beyond_tables(_MOST_READ)
     except UnreachableError:
-        cli.output.say("Kafka does not answer: the newest tasks may be missing.")
+        cli.output.say("Kafka did not answer in time: the newest tasks may be missing.")
         return
     count = f"More than {_MOST_READ}" if missing is None else len(missing)
     are, them = ("task is", "it") if count == 1 else ("tasks are", "them")

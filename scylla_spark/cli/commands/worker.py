@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import context
+from scylla_spark.cli.context import Context, context
 from scylla_spark.errors import ArgumentError
+
+_CHECK_S = 5.0
 
 app = typer.Typer(help="Run a worker, look at workers.", no_args_is_help=True)
 
@@ -55,6 +57,7 @@ def run(
         url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca
     )  # fmt: skip
     cli.output.say(f"worker {worker.name} leases from {', '.join(queue)} at {url}")
+    _say_what_hinders(cli, url, queue, token_file, ca)
     worker.run(handlers, processes=processes, spans=spans, lines=logs, grace=grace)
 
 
@@ -101,6 +104,7 @@ def containers(
     worker = Worker(url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca)
     with opened_yard(podman_of(podman), offer, bounds) as yard:
         cli.output.say(f"worker {worker.name} leases from {', '.join(queue)} at {url} and runs containers")
+        _say_what_hinders(cli, url, queue, token_file, ca)
         worker.run_at(partial(ContainerPlace, yard), handlers=handler or None, grace=grace)
 
 
@@ -124,6 +128,30 @@ def drain(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile 
 def stop(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
     """Tell a worker to give back what it holds, and to end."""
     _order(ctx, name, "stop", url, token_file, ca)
+
+
+def _say_what_hinders(cli: Context, url: str, queues: list[str], token_file: Path | None, ca: str | None) -> None:
+    """Says what keeps a worker that starts from leasing: it would wait for that without a word, as it should later on."""
+    from scylla_spark.errors import UnreachableError
+    from scylla_spark.worker.connection import asked, segment, site
+
+    api = site(url, token=token_of(token_file), ca=ca)
+    for queue in queues:
+        try:
+            reply = asked(api, "GET", f"/v1/queues/{segment(queue)}", within_s=_CHECK_S)
+        except UnreachableError as error:
+            cli.output.say(f"warning: {error.message} It is asked again until it answers.")
+            return
+        put = f"`scylla-spark queue put {queue} --mode pull` makes it a queue of workers."
+        if reply.status == 404 and reply.problem == "not-found":
+            cli.output.say(f"warning: queue {queue!r} is not defined, so workers get none of its tasks. {put}")
+        elif reply.status in (200, 404):
+            fields = reply.document.get("fields") if isinstance(reply.document, dict) else None
+            if not isinstance(fields, dict):
+                cli.output.say(f"warning: what answers at {api.url} is not the API of scylla-spark. Check --url.")
+                return
+            if fields.get("mode") != "pull":
+                cli.output.say(f"warning: dispatchers run the tasks of queue {queue!r}, and workers get none. {put}")
 
 
 def _order(ctx: typer.Context, name: str, what: str, url: str, token_file: Path | None, ca: str | None) -> None:

@@ -12,6 +12,7 @@ from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.times import clock_changes
 from scylla_spark.client.schedules.trigger_words import span
 from scylla_spark.core.plan import schedule as plan
+from scylla_spark.core.plan.constraint import TimeRange
 from scylla_spark.core.plan.schedule_format import read_schedule
 from scylla_spark.core.plan.schedule_policies import can_be_ahead, runs_each
 from scylla_spark.core.plan.times import zone
@@ -56,7 +57,7 @@ def findings(
         tables: names to which the setting `plan.tables` gives a place.
     """
     read = read_schedule(schedule.definition)
-    found = [Finding(WARNING, text) for text in _of_times(read, now)]
+    found = [Finding(WARNING, text) for text in (*_of_times(read, now), *_of_time_ranges(read, now))]
     found += [Finding(WARNING, text) for text in _of_overlap(schedule, read)]
     found += [Finding(WARNING, text) for text in _of_tables(read, tables)]
     if handlers is not None and schedule.handler not in handlers:
@@ -126,6 +127,15 @@ def _of_times(read: plan.Schedule, now: int) -> Iterator[str]:
             )
         if isinstance(times.rule, Cron):
             yield from _of_cron(times.rule, now)
+
+
+def _of_time_ranges(read: plan.Schedule, now: int) -> Iterator[str]:
+    series = [leaf.times for leaf in leaves(read.trigger) if isinstance(leaf, AtTimes)]
+    times = list(islice(planned_after(series, now, {}), _TIMES_LOOKED_AT))
+    for one in read.constraints:
+        if isinstance(one, TimeRange) and times and not any(one.at(at_us).met for at_us in times):
+            does = "each run is dropped" if one.otherwise == "abort" else "each run waits until it begins"
+            yield f"none of its next {len(times)} times lies in its time range: {one.at(times[0]).why}; {does}"
 
 
 def _has_times_within_jitter(times: FireTimes, now: int) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
 
+from scylla_spark.core.plan.constraint import Constraint, TimeRange
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.breaks import MOST_DAYS_MOVED, Days
 from scylla_spark.core.plan.times.cron import Cron, Gap, goes_on_each_hour, is_fixed
@@ -70,6 +71,28 @@ def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, cou
     oldest_us = max(before_us - _OLDEST_US, 0)
     times = list(islice(planned_before(series, before_us, calendars, after_us=oldest_us - 1), max(count, 0)))
     return following(series, calendars, times[-1] - 1, len(times)) if times else []
+
+
+def under_time_ranges(rows: list[PlannedTime], constraints: Sequence[Constraint]) -> list[PlannedTime]:
+    """The rows with what time ranges do to them: outside of one a run is dropped, or it waits.
+
+    Args:
+        rows: planned times.
+        constraints: of the schedule.
+    """
+    ranges = [one for one in constraints if isinstance(one, TimeRange)]
+    return [_in_range(row, ranges) if row.fires else row for row in rows]
+
+
+def _in_range(row: PlannedTime, ranges: Sequence[TimeRange]) -> PlannedTime:
+    judged = [(one, one.at(row.at_us)) for one in ranges]
+    against = [(one, judgement.why) for one, judgement in judged if not judgement.met]
+    if not against:
+        return row
+    dropped = any(one.otherwise == "abort" for one, _ in against)
+    does = "dropped" if dropped else "waits for its time range"
+    note = "; ".join(filter(None, (row.note, *(f"{does}: {why}" for _, why in against))))
+    return row._replace(fires=not dropped, note=note)
 
 
 def clock_changes(cron: Cron, after_us: int, until_us: int) -> Iterator[tuple[Step, datetime, str]]:

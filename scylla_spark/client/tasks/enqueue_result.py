@@ -9,6 +9,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.enqueue_arguments import deadline_of
 from scylla_spark.clock import boot_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.duration import duration_shown
 from scylla_spark.errors import ArgumentError, SchedulerError, WaitTimeoutError
 
 
@@ -77,8 +78,8 @@ class EnqueueResult:
         while behind := self._behind():
             if boot_us() >= deadline:
                 raise WaitTimeoutError(
-                    f"{behind} records are not in the tables after {timeout}.",
-                    hint="They are safe in Kafka; is ingest running?",
+                    f"{behind} of the records sent are not in the tables after {duration_shown(timeout)}.",
+                    hint='They are safe in Kafka. Check that ingest runs, or wait longer: wait(timeout="5m").',
                 )
             pause.wait(0.2)
         return self

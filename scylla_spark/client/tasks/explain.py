@@ -242,7 +242,7 @@ def _why(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> str:
         else "",
     }
     if not status.fresh:
-        return f"{texts[status.state]} Kafka does not answer, so this is what the tables say."
+        return f"{texts[status.state]} Kafka did not answer in time, so this is what the tables say."
     if not address:
         return f"{texts[status.state]} No dispatcher owns its partition: start `scylla-spark up` or `scylla-spark run dispatch`."
     if asked is None:

@@ -26,7 +26,7 @@ from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import DETAILS, Attempt, TaskStatus, attempt_of, status_of, task_failed
-from scylla_spark.duration import duration_ms
+from scylla_spark.duration import duration_ms, duration_shown
 from scylla_spark.errors import (
     ConflictError,
     NotFoundError,
@@ -134,7 +134,7 @@ class TaskHandle(Generic[R_co]):
             ended = self._end(enqueue_arguments.deadline_of(timeout))
         if ended is None:
             raise WaitTimeoutError(
-                f"{self.key} has not ended within {timeout}.",
+                f"{self.key} has not ended within {duration_shown(timeout)}.",
                 hint="It goes on; `.explain()` says why it waits.",
                 key=str(self.key),
             )
@@ -283,7 +283,7 @@ class TaskHandle(Generic[R_co]):
             found = self._log.until(self._partition, look, deadline)
         if found is None:
             raise WaitTimeoutError(
-                f"No dispatcher answered the cancel of {self.key} within {timeout}.",
+                f"No dispatcher answered the cancel of {self.key} within {duration_shown(timeout)}.",
                 hint="The cancel stands: the task ends as cancelled when a dispatcher runs, unless it has already ended.",
                 key=str(self.key),
             )
@@ -397,7 +397,7 @@ class TaskHandle(Generic[R_co]):
         if folded.data is None and folded.cancel is None and not facts:
             if not fresh:  # it may stand in the log only
                 raise UnreachableError(
-                    f"The tables do not hold {self.key}, and Kafka does not answer: it may be there all the same.",
+                    f"The tables do not hold {self.key}, and Kafka did not answer in time: it may be there all the same.",
                     hint="Ask again once Kafka answers; `scylla-spark doctor kafka` looks closer.",
                 )
             raise NotFoundError(

@@ -115,6 +115,10 @@ class TimeRange:
 
     def judge(self, situation: Situation, now: int) -> Judgement:
         """Whether the clock on the wall shows a time of the range."""
+        return self.at(now)
+
+    def at(self, now: int) -> Judgement:
+        """The same; it depends on the time alone."""
         offset = zone.offset_us(self.tz, now)
         here = zone.local(now, offset)
         minute = here.hour * 60 + here.minute

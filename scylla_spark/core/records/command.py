@@ -291,7 +291,8 @@ def _text(what: str, value: object) -> str:
     except ValueError as error:
         raise _Refused("not_finite", f"{what}: {error}.") from None
     if len(text) > MAX_PAYLOAD_BYTES or (not text.isascii() and len(text.encode()) > MAX_PAYLOAD_BYTES):
-        raise _Refused("payload_too_large", f"{what} has more than {MAX_PAYLOAD_BYTES} bytes.")
+        size = f"{len(text.encode())} bytes, and at most {MAX_PAYLOAD_BYTES} bytes are allowed"
+        raise _Refused("payload_too_large", f"{what} has {size}. Store large data elsewhere, and send its path or URI.")
     return text
 
 

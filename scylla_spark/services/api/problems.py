@@ -155,8 +155,13 @@ def _of_ours(_request: Request, error: Exception) -> Response:
     return answer(kind, error.message, **more)
 
 
-def _of_validation(_request: Request, error: Exception) -> Response:
+def _of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    media_type = request.headers.get("content-type", "")
+    if any(one["loc"] == ("body",) for one in error.errors()) and "json" not in media_type.lower():
+        said_type = f"has the Content-Type {media_type[:100]}" if media_type else "has no Content-Type"
+        hint = "Send the header Content-Type: application/json (curl: -H, or --json)."
+        return answer(INVALID, f"The body {said_type}, and only application/json is read.", hint=hint)
     faults = [fault(one) for one in error.errors()[:_MOST_FAULTS]]
     if faults and error.errors()[0]["type"] == "json_invalid":
         return answer(NOT_JSON, faults[0]["message"])

@@ -48,7 +48,7 @@ _RUNS_WITH: Final = "`scylla-spark up`, or `scylla-spark run {}`, starts it."
 
 _AWAY: Final = {
     "kind": "broker_away",
-    "text": "Kafka does not answer: this is what the tables say.",
+    "text": "Kafka did not answer in time: this is what the tables say.",
     "hint": "`scylla-spark doctor kafka` says why.",
 }
 

@@ -15,7 +15,7 @@ from scylla_spark.client.schedules.explanation import explained, gone, missing
 from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
 from scylla_spark.client.schedules.history import history
 from scylla_spark.client.schedules.selection import Selection, is_now, steer, to_steer
-from scylla_spark.client.schedules.times import PlannedTime, following, preceding
+from scylla_spark.client.schedules.times import PlannedTime, following, preceding, under_time_ranges
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.core.key import TaskKey
@@ -306,5 +306,5 @@ def _times(api: Asked, name: str, listed: Callable[[list[FireTimes], Calendars],
         raise ArgumentError(
             f"{plain} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
         )
-    rows = listed(series, plan.calendars)
+    rows = under_time_ranges(listed(series, plan.calendars), entry.schedule.constraints)
     return answer({"paused": entry.paused, "times": [planned_view(row) for row in rows]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def main(*, as_json: bool = False, data: Path | None = None, limit_s: float = 600.0) -> int:
+def main(*, as_json: bool = False, data: Path | None = None, limit_s: float = 900.0) -> int:
     """Runs the demo and checks it; progress goes to stderr, the summary to stdout.
 
     Args:

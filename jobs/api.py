@@ -8,8 +8,8 @@ Any number at a time, once ingest has made the tables: it only sends commands, a
 import sys
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.services import process_main
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes import process_main
+from scylla_spark.processes.deployment import Deployment
 
 
 def api(settings: Settings) -> Deployment:

@@ -8,8 +8,8 @@ Any number at a time, once ingest has made the tables: they share the partitions
 import sys
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.services import process_main
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes import process_main
+from scylla_spark.processes.deployment import Deployment
 
 
 def dispatch(settings: Settings) -> Deployment:

@@ -8,8 +8,8 @@ One at a time: it is the only writer of the tables. Makes missing topics and tab
 import sys
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.services import process_main
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes import process_main
+from scylla_spark.processes.deployment import Deployment
 
 
 def ingest(settings: Settings) -> Deployment:

@@ -11,36 +11,36 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from scylla_spark.client.notification_rules import NotificationRule
     from scylla_spark.client.queues.queue import Queue
-    from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.schedules.schedule import Constraint, Schedule, Trigger
     from scylla_spark.client.tasks.enqueue_result import EnqueueResult
     from scylla_spark.client.tasks.handle import TaskHandle
     from scylla_spark.config.settings import Settings
-    from scylla_spark.core.key import TaskKey
-    from scylla_spark.core.task import Retry, Task, TaskContext
+    from scylla_spark.core.tasks.key import TaskKey
+    from scylla_spark.core.tasks.task import Retry, Task, TaskContext
     from scylla_spark.errors import Abort, RateLimited, SchedulerError, TaskFailed, Yield
-    from scylla_spark.executors.handler_registry import handler
-    from scylla_spark.executors.shared_resources import setup
+    from scylla_spark.handlers.registry import handler
+    from scylla_spark.handlers.shared_resources import setup
+    from scylla_spark.processes.scheduler import Scheduler
     from scylla_spark.worker.worker import Worker
 
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "Scheduler": "client.scheduler",
+    "Scheduler": "processes.scheduler",
     "Schedule": "client.schedules.schedule",
     "Trigger": "client.schedules.schedule",
     "Constraint": "client.schedules.schedule",
     "NotificationRule": "client.notification_rules",
     "Queue": "client.queues.queue",
     "Settings": "config.settings",
-    "Task": "core.task",
-    "TaskContext": "core.task",
-    "Retry": "core.task",
-    "TaskKey": "core.key",
+    "Task": "core.tasks.task",
+    "TaskContext": "core.tasks.task",
+    "Retry": "core.tasks.task",
+    "TaskKey": "core.tasks.key",
     "TaskHandle": "client.tasks.handle",
     "EnqueueResult": "client.tasks.enqueue_result",
-    "handler": "executors.handler_registry",
-    "setup": "executors.shared_resources",
+    "handler": "handlers.registry",
+    "setup": "handlers.shared_resources",
     "Abort": "errors",
     "Yield": "errors",
     "RateLimited": "errors",

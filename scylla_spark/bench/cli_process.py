@@ -21,7 +21,7 @@ from scylla_spark.config.assignments import written
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
 from scylla_spark.io.host import die_with_parent
-from scylla_spark.services.ready_line import read_ready_line
+from scylla_spark.processes.ready_line import read_ready_line
 
 _END_S: Final = 60
 

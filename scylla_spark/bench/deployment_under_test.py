@@ -19,14 +19,14 @@ from scylla_spark.bench.load import poll
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.settings import Settings, Tables, Topics
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.session import open_session
 from scylla_spark.io.kafka.topics import end_offsets
+from scylla_spark.processes.deployment import Deployment
+from scylla_spark.processes.process_main import favour_latency
 from scylla_spark.schemas import TABLES, Table
-from scylla_spark.services.deployment import Deployment
-from scylla_spark.services.process_main import favour_latency
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

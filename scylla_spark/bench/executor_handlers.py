@@ -6,8 +6,8 @@ import asyncio
 import os
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.task import Task
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.core.tasks.task import Task
+from scylla_spark.handlers.registry import handler
 
 MODULE = __name__
 NAP = "bench.nap"

@@ -17,8 +17,8 @@ from scylla_spark.bench.handlers import MODULE, NOOP
 from scylla_spark.bench.helper_process import Channel
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import SUCCEEDED, Invocation, Outcome
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import SUCCEEDED, Invocation, Outcome
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.io.kafka.topic_setup import plan_topics
 from scylla_spark.io.kafka.topics import admin, consumer, producer, spark_options

@@ -6,8 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.task import Retry, Task
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.core.tasks.task import Retry, Task
+from scylla_spark.handlers.registry import handler
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, FenceLog, decode, readable
-from scylla_spark.core.task import STARTED, SUCCEEDED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import STARTED, SUCCEEDED
 from scylla_spark.testing import judge as promises
 from scylla_spark.testing.history import Run
 

@@ -12,7 +12,7 @@ from scylla_spark.bench.helper_process import Channel
 from scylla_spark.bench.lease_workers import post
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.lease_messages import folded
+from scylla_spark.core.leases.messages import folded
 
 _WAIT_MS: Final = 2_000
 _THREADS: Final = 8

@@ -13,8 +13,8 @@ from scylla_spark.bench.helper_process import Channel
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, encode
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.kafka.topics import producer
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import Invocation, Outcome
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Invocation, Outcome
 from scylla_spark.executors.interface import Executor
 
 _TIMEOUT_MS = 300_000

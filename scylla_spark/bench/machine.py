@@ -12,7 +12,7 @@ _PARTS = (
     ("kafka.Kafka", "broker"),
     ("executors.local.forkserver", "children"),
     ("pyspark.daemon", "spark_python"),
-    ("scylla_spark.services.api", "api"),
+    ("scylla_spark.api", "api"),
     ("services.dispatch.log_process", "logs"),
     ("java", "jvm"),
 )

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from scylla_spark.bench.deployment_under_test import say
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.clock import iso
-from scylla_spark.core.key import HOUR_US, partition_of
-from scylla_spark.core.task import FAILED, SUCCEEDED
+from scylla_spark.core.tasks.key import HOUR_US, partition_of
+from scylla_spark.core.tasks.task import FAILED, SUCCEEDED
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS, Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from scylla_spark.errors import ArgumentError, NotFoundError, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scylla_spark.core.key import TaskKey
+    from scylla_spark.core.tasks.key import TaskKey
 
 _HINT: Final = "Write the id as the lists show it, or its beginning, from the day on: 2026-01-31T09."
 _SHOWN: Final = 5
@@ -39,7 +39,7 @@ def task_key(cli: Context, parts: list[str]) -> TaskKey:
         ArgumentError: it is none of these, or several ids begin so.
         NotFoundError: no id begins so.
     """
-    from scylla_spark.core.key import TaskKey
+    from scylla_spark.core.tasks.key import TaskKey
 
     if len(parts) == 3:
         return TaskKey(instant(parts[0]), parts[1], parts[2])
@@ -113,7 +113,7 @@ def _decoded(text: str) -> str:
 
 def _begins_with(text: str) -> Callable[[TaskKey], bool]:
     """Whether the id of a key begins so, in one of its forms."""
-    from scylla_spark.core.key_view import id_of
+    from scylla_spark.core.tasks.key_view import id_of
 
     if text.startswith(_OPAQUE_START):
         return lambda key: id_of(key).startswith(text)
@@ -126,7 +126,7 @@ def _begins_with(text: str) -> Callable[[TaskKey], bool]:
 
 def _in_tables(cli: Context, fits: Callable[[TaskKey], bool], first_us: int, after_us: int) -> set[TaskKey]:
     from scylla_spark.clock import now_us
-    from scylla_spark.core.task_filter import Range, TaskFilter
+    from scylla_spark.core.tasks.filter import Range, TaskFilter
 
     found: set[TaskKey] = set()
     for some in cli.pages().keys(TaskFilter((Range("scheduled", first_us, after_us),)), now=now_us()):

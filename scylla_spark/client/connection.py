@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from scylla_spark.client.tasks.enqueue_arguments import new_key
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, Rules
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import AFTER_FORK, TableReader
 from scylla_spark.io.kafka.command_sender import CLOSED, RECONNECT, Place, Sender

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import FIELDS, matches, read_rule, rule_fields
+from scylla_spark.core.notifications.rule import FIELDS, matches, read_rule, rule_fields
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError, NotFoundError, shown
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypeVar, Unpack, overload
 
 from scylla_spark.client import notification_rules
 from scylla_spark.client.connection import Connection
@@ -25,11 +23,11 @@ from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.task import Task
+from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, ConflictError, WaitTimeoutError
+from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
-_local: Final = threading.Lock()  # held while a local deployment runs
 
 
 class Scheduler:
@@ -68,7 +65,7 @@ class Scheduler:
         *,
         data_dir: str | Path | None = None,
         spark: SparkSession | None = None,
-    ) -> Scheduler:
+    ) -> Self:
         """A client of a deployment that exists; asks nobody yet.
 
         Args:
@@ -86,46 +83,7 @@ class Scheduler:
             chosen = Settings.load(Path(settings) if settings is not None else None, **folder)
         return cls(chosen, spark=spark)
 
-    @classmethod
-    @contextmanager
-    def local(
-        cls, path: str | Path | None = None, *, handlers: Iterable[str] = (), **overrides: Any
-    ) -> Iterator[Scheduler]:
-        """A whole deployment in this process, with embedded Kafka; for notebooks and tests.
-
-        Args:
-            path: folder to keep it in; default: a temporary one that is removed at the end.
-            handlers: modules or .py files whose `@handler` functions may run.
-            **overrides: settings, nested sections as dicts.
-
-        Raises:
-            ConflictError: a local deployment runs in this process already.
-            WaitTimeoutError: it was not ready within two minutes.
-        """
-        import tempfile
-
-        from scylla_spark.services.deployment import Deployment
-
-        if not _local.acquire(blocking=False):
-            raise ConflictError(
-                "A local deployment already runs in this process, and a process has one Spark session only.",
-                hint="End its `with` block first, or run the other one in a process of its own, such as `scylla-spark up --data DIR`.",
-            )
-        with ExitStack() as stack:
-            stack.callback(_local.release)
-            folder = (
-                path if path is not None else stack.enter_context(tempfile.TemporaryDirectory(prefix="scylla-spark-"))
-            )
-            named: dict[str, Any] = {"data_dir": Path(folder), "handlers": tuple(handlers)}
-            settings = Settings.load(**named | overrides)
-            deployment = stack.enter_context(Deployment(settings))
-            if not deployment.await_ready():
-                raise WaitTimeoutError(
-                    "The local deployment was not ready within two minutes.", hint="See the log above."
-                )
-            yield stack.enter_context(cls(deployment.settings, spark=deployment.spark))
-
-    def __enter__(self) -> Scheduler:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

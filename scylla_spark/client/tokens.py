@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import instant_us
+from scylla_spark.core.access.scopes import read_rights
+from scylla_spark.core.access.token_text import digest_of, new_token
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_token import StoredToken
-from scylla_spark.core.scopes import read_rights
-from scylla_spark.core.token_text import digest_of, new_token
+from scylla_spark.core.tasks.key import instant_us
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Shards as the Astyanax queue numbers them; pure, for those who bring data or programs that count so.
 
-Nothing of ours is stored by them: a partition (`core.key.partition_of`) stands where its shard of writers stood, and an hour where
+Nothing of ours is stored by them: a partition (`core.tasks.key.partition_of`) stands where its shard of writers stood, and an hour where
 its shard of time stood.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.errors import ArgumentError
 
 

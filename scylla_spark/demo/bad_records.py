@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from kafka import KafkaProducer
 
 from scylla_spark.clock import iso, now_us
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.tasks.key import partition_of
 
 _LANE: Final = "bad"
 _MINUTE_US: Final = 60_000_000

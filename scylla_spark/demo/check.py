@@ -12,8 +12,8 @@ from math import ceil
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import CANCELLED, SUCCEEDED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import CANCELLED, SUCCEEDED
 from scylla_spark.demo import schedules
 from scylla_spark.demo.evidence import History, ScheduledRun
 from scylla_spark.testing import judge

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.demo import handlers, schedules
 from scylla_spark.demo.evidence import Completion, History, Intended, Reject, ScheduledRun, Wait, Want, visits
 from scylla_spark.demo.planned_tasks import Plan

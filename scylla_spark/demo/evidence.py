@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.testing.history import OK, Enqueue, Run
 
 

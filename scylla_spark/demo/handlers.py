@@ -15,9 +15,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from scylla_spark.clock import now_us, to_us
-from scylla_spark.core.task import Retry, Task, TaskContext
+from scylla_spark.core.tasks.task import Retry, Task, TaskContext
 from scylla_spark.errors import Abort
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.handlers.registry import handler
 
 POST: Final = "demo.post"
 FLAKY: Final = "demo.flaky"

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import ABORTED, CANCELLED, FAILED, SUCCEEDED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import ABORTED, CANCELLED, FAILED, SUCCEEDED
 from scylla_spark.demo import handlers
 
 LANES: Final = 300

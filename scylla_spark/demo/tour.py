@@ -19,7 +19,7 @@ import structlog
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.demo import check, collect_evidence, handlers, planned_tasks, schedules, show
 from scylla_spark.demo.check import Finding
@@ -28,10 +28,10 @@ from scylla_spark.demo.send import Sender
 from scylla_spark.demo.witness import Receiver
 from scylla_spark.errors import ConflictError, ExitCode, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
+from scylla_spark.processes.process_main import favour_latency
 from scylla_spark.services.dispatch.service import DispatchService
 from scylla_spark.services.metrics_server import PREFIX
-from scylla_spark.services.process_main import favour_latency
 from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 10

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TypeVar
 
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.tasks.task import Invocation
 
 Q = TypeVar("Q", Invocation, Invocation | str)
 _SCAN = 4  # how far beyond max_batch to look for tasks of free lanes

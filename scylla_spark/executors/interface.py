@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.task import Invocation, Outcome, Retry
-from scylla_spark.executors.handler_description import HandlerForm
-from scylla_spark.executors.isolation import Isolation
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import Invocation, Outcome
+from scylla_spark.handlers.description import HandlerInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from scylla_spark.config.settings import Settings
+
 Sink = Callable[[Sequence[Outcome]], None]
-
-
-class OutputTerms(NamedTuple):
-    """Where files are kept that attempts leave behind.
-
-    Attributes:
-        folder: absolute path.
-        partitions: of the deployment.
-        max_bytes: of one attempt.
-        identity: of the folder (see `OutputFiles.identity`), for what may run where another one has its path; empty: it cannot.
-    """
-
-    folder: str
-    partitions: int
-    max_bytes: int
-    identity: str = ""
 
 
 class LogTerms(NamedTuple):
@@ -73,42 +58,8 @@ class HearsLines(Protocol):
         """Takes what children have written, without waiting for anything; more than may wait is dropped, and counted.
 
         Args:
-            children: of each of them the frames that its memory held, in order (see `executors.local.log_writer`).
+            children: of each of them the frames that its memory held, in order (see `handlers.log_writer`).
         """
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerInfo:
-    """What the dispatcher knows of a handler without importing it.
-
-    Attributes:
-        name: registered name.
-        runs_on: name of its executor (see `executors.catalog`).
-        max_batch: None for one task a call; else the most tasks one call takes (a batch handler).
-        timeout_ms: None means the deployment's default.
-        retry: None means the deployment's default.
-        concurrency: None for one call at a time in a child; else (an `async def` handler) how many share the loop of its child.
-        isolation: what children of its own kind are kept to; None: it runs in those that all share.
-        form: what it looks like from outside; None: nobody has told.
-        rate_keys: of the rate limits that its tasks share.
-    """
-
-    name: str
-    runs_on: str = "local"
-    max_batch: int | None = None
-    timeout_ms: int | None = None
-    retry: Retry | None = None
-    concurrency: int | None = None
-    isolation: Isolation | None = None
-    form: HandlerForm | None = None
-    rate_keys: tuple[str, ...] = ()
-
-    @property
-    def executor(self) -> str:
-        """The name of the executor that its tasks are handed to: each `async def` or isolated handler has one of its own."""
-        if self.isolation is not None:
-            return f"own/{self.name}"
-        return self.runs_on if self.concurrency is None else f"async/{self.name}"
 
 
 class Executor(Protocol):
@@ -174,3 +125,19 @@ class KeepsOutputs(Protocol):
 
     def keep_outputs(self, terms: OutputTerms) -> None:
         """Says where; before `start`."""
+
+
+class Kind(NamedTuple):
+    """What is known of an executor before it is made.
+
+    Attributes:
+        make: from the settings to an executor that is not started.
+        wanted: whether the settings ask for it.
+        turned_on_by: what to set where they do not; the end of a sentence.
+        needs_session: whether it waits for a session of Spark in this process, as an `OnSession`.
+    """
+
+    make: Callable[[Settings], Executor]
+    wanted: Callable[[Settings], bool]
+    turned_on_by: str
+    needs_session: Callable[[Settings], bool]

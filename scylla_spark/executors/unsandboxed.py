@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
-from scylla_spark.executors.interface import HandlerInfo, Sink
-from scylla_spark.executors.isolation import UNAVAILABLE
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import FAILED, Failure, Invocation, Outcome
+from scylla_spark.executors.interface import Sink
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.isolation import UNAVAILABLE
 
 UNSANDBOXED: Final = "unsandboxed"
 """Its name among executors."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from scylla_spark.core.attempt_note import WorkNote, fitted_progress_note
-from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.records import fast_json
-from scylla_spark.executors.local.attempt_outputs import WritesOutputs
-from scylla_spark.executors.local.call_notes import CallNotes
-from scylla_spark.executors.local.framing import FrameReader
-from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.core.tasks.attempt_note import WorkNote, fitted_progress_note
+from scylla_spark.core.tasks.follow_up import FollowUp
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension
+from scylla_spark.handlers.call_notes import CallNotes
+from scylla_spark.handlers.framing import FrameReader
+from scylla_spark.handlers.messages import TaskRow
+from scylla_spark.handlers.outputs import WritesOutputs
 
 _NUMBER = 1
 

@@ -12,15 +12,15 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import instant_us
-from scylla_spark.core.task import Failure, Invocation, Notes, Session
+from scylla_spark.core.tasks.key import instant_us
+from scylla_spark.core.tasks.task import Failure, Invocation, Notes, Session
 from scylla_spark.errors import ArgumentError, NotFoundError
-from scylla_spark.executors import handler_registry
-from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.batch import call_batch
-from scylla_spark.executors.local.handler_call import call as call_one
-from scylla_spark.executors.local.handler_call import failed
-from scylla_spark.executors.local.messages import Verdict, task_row
+from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.batch import call_batch
+from scylla_spark.handlers.call import call as call_one
+from scylla_spark.handlers.call import failed
+from scylla_spark.handlers.messages import Verdict, task_row
+from scylla_spark.handlers.registry import Handler
 
 Handlers = Iterable[ModuleType | str | Callable[..., Any]] | None
 """Modules (themselves, their names, or paths of .py files) and functions; None: all that are registered in this process."""

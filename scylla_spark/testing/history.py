@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 
 NEVER: Final = 1 << 62
 OK: Final = "ok"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import TOO_LATE
-from scylla_spark.core.task import CANCELLED, DUPLICATE, EXPIRED, STARTED, SUCCEEDED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import CANCELLED, DUPLICATE, EXPIRED, STARTED, SUCCEEDED
 from scylla_spark.testing.history import NEVER, OK, UNKNOWN, Enqueue, Fault, History, Recorded, Run
 
 G = TypeVar("G", bound=Hashable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.testing.history import NEVER, History, Run
 
 

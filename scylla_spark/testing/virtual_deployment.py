@@ -11,13 +11,13 @@ from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.follow_up import EVENT, TASK
-from scylla_spark.core.follow_up_task import command_of
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.follow_up import EVENT, TASK
+from scylla_spark.core.tasks.follow_up_task import command_of
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, SchedulerError
-from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.handlers.registry import Handler
 from scylla_spark.io.kafka.command_sender import record_of
 from scylla_spark.services.dispatch.follow_ups import REFUSED, event_record
 from scylla_spark.testing.virtual_dispatcher import VirtualDispatcher, Watcher

@@ -12,17 +12,20 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.fold_commands import Folded
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Answer, Call
-from scylla_spark.core.output import OutputLink, outputs_place
-from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
+from scylla_spark.core.leases.messages import Answer, Call
+from scylla_spark.core.queues.in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.storable_instants import LATEST_US
-from scylla_spark.core.stored_task_records import Known
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import (
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis, Tenure
+from scylla_spark.core.tasks.fold_commands import Folded
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import OutputLink, outputs_place
+from scylla_spark.core.tasks.state import attempts_of, completion_of
+from scylla_spark.core.tasks.status import TaskStatus, status_of
+from scylla_spark.core.tasks.stored_records import Known
+from scylla_spark.core.tasks.task import (
     CANCELLED,
     FAILED,
     NOT_STARTED,
@@ -33,14 +36,11 @@ from scylla_spark.core.task import (
     Outcome,
     Session,
 )
-from scylla_spark.core.task_state import attempts_of, completion_of
-from scylla_spark.core.task_status import TaskStatus, status_of
-from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.errors import NotFoundError
 from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
-from scylla_spark.executors.local.messages import task_row
+from scylla_spark.handlers.messages import task_row
+from scylla_spark.handlers.outputs import AttemptOutputs
+from scylla_spark.handlers.registry import Handler
 from scylla_spark.services.dispatch.engine_settings import (
     engine_limits,
     limits_of,

@@ -15,8 +15,8 @@ from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
-from scylla_spark.core.queue_definition import read_queue
-from scylla_spark.core.queues_in_force import Changes
+from scylla_spark.core.queues.definition import read_queue
+from scylla_spark.core.queues.in_force import Changes
 from scylla_spark.core.records.fact import Fact, Fence
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import WaitTimeoutError

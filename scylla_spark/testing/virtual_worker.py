@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from scylla_spark.core.attempt_note import fitted_progress_note
-from scylla_spark.core.lease_messages import Answer, Call, Report, Sign, Want
-from scylla_spark.core.lease_view import lease_view
-from scylla_spark.core.leased_lines import LeasedLine
-from scylla_spark.core.task import Failure
+from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.leases.messages import Answer, Call, Report, Sign, Want
+from scylla_spark.core.leases.view import lease_view
+from scylla_spark.core.tasks.attempt_note import fitted_progress_note
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
 from scylla_spark.worker.lease import Lease, Output

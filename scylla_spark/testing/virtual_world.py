@@ -15,15 +15,15 @@ from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
 from scylla_spark.clock import from_us, iso
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.records.command import CANCEL, Command, Rejection
-from scylla_spark.core.task import CANCELLED, Invocation, Outcome
-from scylla_spark.core.task_state import attempts_of
-from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of
+from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.state import attempts_of
+from scylla_spark.core.tasks.status import Attempt, TaskStatus, attempt_of
+from scylla_spark.core.tasks.task import CANCELLED, Invocation, Outcome
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, ConflictError, WaitTimeoutError
-from scylla_spark.executors import shared_resources
+from scylla_spark.handlers import shared_resources
 from scylla_spark.testing.handler_calls import Handlers, check_known, chosen, decoded, opens
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
 from scylla_spark.testing.virtual_planner import VirtualPlanner

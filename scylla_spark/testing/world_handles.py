@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from scylla_spark.client.schedules.selection import is_now
 from scylla_spark.client.tasks import enqueue_arguments
-from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.task import SUCCEEDED
-from scylla_spark.core.task_status import Attempt, TaskStatus, task_failed
+from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.status import Attempt, TaskStatus, task_failed
+from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.errors import NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from scylla_spark.client.planner_interface import PlannerLink
     from scylla_spark.client.schedules.handle import ScheduleStatus
     from scylla_spark.client.tasks.outputs import TaskOutput
-    from scylla_spark.executors.value_type import ValueType
+    from scylla_spark.handlers.value_type import ValueType
 
 
 class Surroundings(Protocol):

@@ -7,8 +7,8 @@ from io import BytesIO
 from typing import BinaryIO
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.errors import NotFoundError
-from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.io.host.output_files import Source, Stored, attempt_over, opened, stored_of, too_much
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Failure
 
 
 class HandlerRun(NamedTuple):

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import (
     CANCEL,
     COMMON_VERSION,
@@ -31,10 +30,11 @@ from scylla_spark.core.records.command import (
     validate,
     version_of,
 )
-from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES
-from scylla_spark.core.task_tags import given_tags
-from scylla_spark.core.trace_context import current_traceparent
+from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.tags import given_tags
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.tasks.trace_context import current_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from scylla_spark.core.task_tags import MOST_TAGS, is_tag
+from scylla_spark.core.tasks.tags import MOST_TAGS, is_tag
 from scylla_spark.duration import duration_ms, duration_text
 from scylla_spark.errors import ArgumentError
 

@@ -1,4 +1,4 @@
-"""The fold of `core.fold_commands` on frames: of two rows of one key, the newest data, what the first enqueue said, the newest cancel."""
+"""The fold of `core.tasks.fold_commands` on frames: of rows of one key, the newest data, what the first enqueue said, the newest cancel."""
 
 from __future__ import annotations
 

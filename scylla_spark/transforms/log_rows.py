@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.log_record import LogRecord, decode
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.schemas import ATTEMPT_LOGS
 from scylla_spark.transforms.bounded_arrow import FIXED_BYTES, chunks, column_batch, most_bytes
 

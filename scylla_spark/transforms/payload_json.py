@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from scylla_spark.core.records.command import payload_text
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
 
 _SAFE_BYTES: Final = (
     MAX_PAYLOAD_BYTES // 4

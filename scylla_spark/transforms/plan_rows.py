@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
-from scylla_spark.core.notification_rule import read_rule
+from scylla_spark.core.notifications.rule import read_rule
 from scylla_spark.core.plan.notices.state import RULE
 from scylla_spark.core.plan.state.audit_entry import AUDIT, read_audit_change
 from scylla_spark.core.plan.state.plan_log import Change, Group
 from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, read_token_change
-from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.schemas import (
     AUDIT_TRAIL,
     CALENDARS,

@@ -12,17 +12,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.fold_commands import Folded
-from scylla_spark.core.hours_with_open_tasks import OpenHours
-from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import is_plan
 from scylla_spark.core.records.command import CANCEL, TOO_OLD, Command, Rejection, Rules, encode, validate
 from scylla_spark.core.records.fact import NEWER as NEWER  # the kind of its row, too
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode
 from scylla_spark.core.records.rejection_reason import of_defect, said
-from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
+from scylla_spark.core.tables.open_hours import OpenHours
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.fold_commands import Folded
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column
 from scylla_spark.transforms.bounded_arrow import FIXED_BYTES, built, chunks, column_batch, most_bytes, row_batch

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from scylla_spark.executors.local.log_lines import OpenLine, fields_of, level_of
+from scylla_spark.handlers.log_lines import OpenLine, fields_of, level_of
 from scylla_spark.worker.line_sender import LINE_BYTES
 
 Add = Callable[[str, str | None, str, str | None], object]

@@ -14,12 +14,12 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Final
 
-from scylla_spark.core.leased_lines import LeasedLine
+from scylla_spark.core.leases.lines import LeasedLine
 from scylla_spark.errors import ArgumentError, SchedulerError
-from scylla_spark.executors import shared_resources
-from scylla_spark.executors.local.attempt_spans import opened
-from scylla_spark.executors.restore_process import Surroundings, note_setters
-from scylla_spark.executors.watched_modules import watch_modules
+from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.open_spans import opened
+from scylla_spark.handlers.restore_process import Surroundings, note_setters
+from scylla_spark.handlers.watched_modules import watch_modules
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.capture_prints import Printed, choose_level
 from scylla_spark.worker.handlers import Source, resolved

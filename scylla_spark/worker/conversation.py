@@ -15,8 +15,8 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us, iso
-from scylla_spark.core.lease_messages import DRAIN, STOP
-from scylla_spark.core.leased_lines import LeasedLine
+from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.leases.messages import DRAIN, STOP
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, Site, segment
 from scylla_spark.worker.lease import Lease, Output

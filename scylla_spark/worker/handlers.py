@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from scylla_spark.errors import ArgumentError, ConfigError, SchedulerError
-from scylla_spark.executors.handler_registry import Handler, load, unregistered
-from scylla_spark.executors.local.handler_call import describe, stack_of
+from scylla_spark.handlers.call import describe, stack_of
+from scylla_spark.handlers.registry import Handler, load, unregistered
 
 ANY: Final = "*"
 """The name of a handler for all tasks that have none of their own here, and for those that name none at all."""

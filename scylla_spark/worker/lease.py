@@ -11,18 +11,18 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.clock import boot_us, from_us, now_us
-from scylla_spark.core.attempt_note import (
+from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.leases.messages import CANCELLED, LOST, OK
+from scylla_spark.core.tasks.attempt_note import (
     MAX_CHECKPOINT_BYTES,
     MAX_METRICS_BYTES,
     MAX_SAID_NOTE_CHARS,
     checked_progress,
     checked_progress_note,
 )
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import CANCELLED, LOST, OK
-from scylla_spark.core.leased_lines import LeasedLine
-from scylla_spark.core.output import checked_output_name
-from scylla_spark.core.task import (
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import checked_output_name
+from scylla_spark.core.tasks.task import (
     ABORTED,
     FAILED,
     MAX_RESULT_BYTES,
@@ -35,8 +35,8 @@ from scylla_spark.core.task import (
 )
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, WaitTimeoutError
-from scylla_spark.executors.local.attempt_outputs import checked_media_type
-from scylla_spark.executors.local.handler_call import verdict_of
+from scylla_spark.handlers.call import verdict_of
+from scylla_spark.handlers.outputs import checked_media_type
 from scylla_spark.io.host.output_files import Source, opened
 from scylla_spark.worker.report_json import error_text, item_text, json_text
 
@@ -372,7 +372,7 @@ class Lease:
         """Reports how a handler ended.
 
         Args:
-            verdict: of `executors.local.handler_call`.
+            verdict: of `handlers.call`.
             metrics: a JSON object of at most 16 KiB; kept with the attempt.
         """
         failure = verdict.failure

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.kept_json import size_of
-from scylla_spark.core.lease_messages import CANCELLED, LOST, OK, UNAVAILABLE, folded
+from scylla_spark.core.leases.messages import CANCELLED, LOST, OK, UNAVAILABLE, folded
+from scylla_spark.core.tasks.kept_json import size_of
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.report_json import item_text
 

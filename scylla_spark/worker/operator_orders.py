@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scylla_spark.core.lease_messages import DRAIN, STOP
+from scylla_spark.core.leases.messages import DRAIN, STOP
 from scylla_spark.errors import NotFoundError
 from scylla_spark.worker.connection import Site, asked, segment
 from scylla_spark.worker.refusal import refusal

@@ -12,12 +12,12 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.task import CHILD_DIED
+from scylla_spark.core.tasks.task import CHILD_DIED
 from scylla_spark.errors import ArgumentError, SchedulerError, SetupError, UnreachableError
-from scylla_spark.executors import shared_resources
-from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.exit_text import exit_text
-from scylla_spark.executors.local.handler_call import PAYLOAD_INVALID
+from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.call import PAYLOAD_INVALID
+from scylla_spark.handlers.registry import Handler
+from scylla_spark.io.host.exit_text import exit_text
 from scylla_spark.worker import child
 from scylla_spark.worker.attempt_lines import AttemptLines
 from scylla_spark.worker.handlers import Source

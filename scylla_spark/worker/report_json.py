@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from scylla_spark.core.kept_json import kept_text, size_of
-from scylla_spark.core.task import MAX_ERROR_CHARS
+from scylla_spark.core.tasks.kept_json import kept_text, size_of
+from scylla_spark.core.tasks.task import MAX_ERROR_CHARS
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.local.handler_call import clean, verdict_of
+from scylla_spark.handlers.call import clean, verdict_of
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.run_name import planned_at
-from scylla_spark.core.task import TaskContext
-from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.attempt_spans import Attempt, Spans
-from scylla_spark.executors.local.handler_call import failed, run
-from scylla_spark.executors.local.messages import Verdict
+from scylla_spark.core.tasks.run_name import planned_at
+from scylla_spark.core.tasks.task import TaskContext
+from scylla_spark.handlers.call import failed, run
+from scylla_spark.handlers.messages import Verdict
+from scylla_spark.handlers.registry import Handler
+from scylla_spark.handlers.spans import Attempt, Spans
 from scylla_spark.worker.handlers import ANY
 from scylla_spark.worker.lease import Lease
 

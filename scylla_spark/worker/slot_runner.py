@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.lease_messages import STOP
-from scylla_spark.core.task import WORKER_FAULT
+from scylla_spark.core.leases.messages import STOP
+from scylla_spark.core.tasks.task import WORKER_FAULT
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors.local.handler_call import describe
+from scylla_spark.handlers.call import describe
 from scylla_spark.worker.conversation import Conversation
 from scylla_spark.worker.lease import Lease
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.attempt_spans import Spans
+from scylla_spark.handlers.registry import Handler
+from scylla_spark.handlers.spans import Spans
 from scylla_spark.worker.attempt_lines import AttemptLines
 from scylla_spark.worker.capture_prints import Printed
 from scylla_spark.worker.lease import Lease

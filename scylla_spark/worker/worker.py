@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.lease_messages import DRAIN, STOP
+from scylla_spark.core.leases.messages import DRAIN, STOP
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors import shared_resources
-from scylla_spark.executors.local.attempt_spans import opened
+from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.open_spans import opened
 from scylla_spark.name import is_name
 from scylla_spark.worker.capture_prints import Printed
 from scylla_spark.worker.connection import site

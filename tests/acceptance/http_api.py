@@ -124,9 +124,7 @@ def children(pid: int) -> list[int]:
 
 def api_process(up: int) -> int:
     """The process that serves the API of a deployment."""
-    return next(
-        pid for pid in children(up) if b"scylla_spark.services.api" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
+    return next(pid for pid in children(up) if b"scylla_spark.api" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def alive(pid: int) -> bool:

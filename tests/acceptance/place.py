@@ -21,11 +21,11 @@ from kafka import KafkaProducer
 from scylla_spark import Scheduler, Settings, TaskKey
 from scylla_spark.clock import iso
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import STARTED
+from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.io.host import die_with_parent
 from scylla_spark.io.kafka.access import python_options
 from scylla_spark.io.kafka.topics import located
-from scylla_spark.services.ready_line import read_ready_line
+from scylla_spark.processes.ready_line import read_ready_line
 from scylla_spark.testing.history import Recorded, Run, runs
 from tests.acceptance import journal_handlers
 from tests.support.command_line import run_command
@@ -49,7 +49,7 @@ SECOND = 1_000_000
 PATIENCE = 180.0  # a deadline, not a wait: machines that run tests may be busy
 PARTS = {  # of a deployment → what stands in the command line of the process
     "broker": "kafka.Kafka",
-    "api": "-m scylla_spark.services.api",
+    "api": "-m scylla_spark.api",
     "reader of lines": "scylla_spark.services.dispatch.log_process",
     "python daemon of spark": "pyspark.daemon",
     "jvm of spark": "org.apache.spark.deploy.SparkSubmit",

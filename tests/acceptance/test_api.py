@@ -322,7 +322,7 @@ def children(pid: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and b"scylla_spark.services.api" in (entry / "cmdline").read_bytes():
+            if entry.name.isdigit() and b"scylla_spark.api" in (entry / "cmdline").read_bytes():
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 found += [int(entry.name)] if parent == pid else []
     return found

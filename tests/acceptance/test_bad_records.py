@@ -6,8 +6,8 @@ import pytest
 
 from scylla_spark import TaskKey
 from scylla_spark.clock import iso
-from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.command import VERSION
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.io.host.http_get import fetch
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
 from tests.support.waiting import eventually

@@ -3,7 +3,7 @@
 import pytest
 
 from scylla_spark import Retry, TaskFailed
-from scylla_spark.core.follow_up import unique_key
+from scylla_spark.core.tasks.follow_up import unique_key
 from scylla_spark.errors import ArgumentError
 from tests.acceptance import journal_handlers
 from tests.acceptance.journal_handlers import Sum, Total

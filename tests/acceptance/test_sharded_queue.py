@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from scylla_spark import Queue
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConflictError
 from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE, now

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from scylla_spark import TaskFailed
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from scylla_spark import Queue, Retry, Schedule, TaskKey, Trigger
-from scylla_spark.core.task_status import TaskStatus
+from scylla_spark.core.tasks.status import TaskStatus
 from scylla_spark.testing import world
 from tests.acceptance import journal_handlers
 from tests.acceptance.place import PATIENCE

@@ -7,11 +7,11 @@ import json
 import pytest
 from pydantic_core import from_json
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.key_view import id_of
+from scylla_spark.api.leases.views import bounded
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.api.leases.views import bounded
 from tests.support.api_site import Site
 from tests.support.delta_tables import append, at, make_filled, task
 

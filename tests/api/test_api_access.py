@@ -9,22 +9,22 @@ from types import SimpleNamespace
 import pytest
 import structlog
 
+from scylla_spark.api.access import access, token_mirror
+from scylla_spark.api.access.audit_trail import AuditTrail
+from scylla_spark.api.access.refusals import Refusals
+from scylla_spark.api.access.required_scopes import NEEDS, NOT_AUDITED
+from scylla_spark.api.access.token_mirror import TokenView
+from scylla_spark.api.http.metrics import ApiMetrics
 from scylla_spark.clock import from_us, iso
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Answer, digest_of_token
+from scylla_spark.core.access.scopes import PLAIN
+from scylla_spark.core.access.token_text import digest_of, new_token
+from scylla_spark.core.leases.messages import Answer, digest_of_token
 from scylla_spark.core.plan.commands.plan_answer import checked_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.audit_entry import AuditEntry
-from scylla_spark.core.scopes import PLAIN
-from scylla_spark.core.token_text import digest_of, new_token
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import UnreachableError
 from scylla_spark.schemas import AUDIT_TRAIL, TASKS
-from scylla_spark.services.api.access import access, token_mirror
-from scylla_spark.services.api.access.audit_trail import AuditTrail
-from scylla_spark.services.api.access.refusals import Refusals
-from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED
-from scylla_spark.services.api.access.token_mirror import TokenView
-from scylla_spark.services.api.http.metrics import ApiMetrics
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, make_filled, task

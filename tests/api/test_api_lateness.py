@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.clock import from_us, iso, now_us
-from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey
 from scylla_spark.io.delta.lateness import STEP_US
 from scylla_spark.schemas import COMPLETIONS, TASKS
 from tests.support.api_site import Site, kind

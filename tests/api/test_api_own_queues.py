@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from scylla_spark.api.access.required_scopes import NEEDS, About
+from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.records_tail import Since
+from scylla_spark.api.follow.stream import _Reader
 from scylla_spark.client.handlers import gathered
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.access.scopes import ALL_QUEUES, read_rights
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import _read as read_definition
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.scopes import ALL_QUEUES, read_rights
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey
 from scylla_spark.schemas import COMPLETIONS, FIRES, SCHEDULES, TASKS
-from scylla_spark.services.api.access.required_scopes import NEEDS, About
-from scylla_spark.services.api.follow.recent_records import Happened
-from scylla_spark.services.api.follow.records_tail import Since
-from scylla_spark.services.api.follow.stream import _Reader
 from tests.api.test_api_access import give
 from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site, kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make_filled, task

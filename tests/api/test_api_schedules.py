@@ -13,8 +13,8 @@ from scylla_spark import Schedule, Scheduler, Trigger
 from scylla_spark.client.schedules.handle import _known_next
 from scylla_spark.client.schedules.sets import put
 from scylla_spark.clock import from_us, iso, to_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.times.fire_times import FireTimes
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.schemas import ATTEMPTS, FIRES, TASKS
 from tests.support.api_site import Site, kind

@@ -16,13 +16,13 @@ import pytest
 from starlette.responses import PlainTextResponse
 from uvicorn import Server
 
+from scylla_spark.api import problems
+from scylla_spark.api.http import limits, server
+from scylla_spark.api.http.limits import Limits
+from scylla_spark.api.http.metrics import ApiMetrics
+from scylla_spark.api.http.server import MAX_HEADER_BYTES, bounded
+from scylla_spark.api.service import listening
 from scylla_spark.config.settings import Api
-from scylla_spark.services.api import problems
-from scylla_spark.services.api.http import limits, server
-from scylla_spark.services.api.http.limits import Limits
-from scylla_spark.services.api.http.metrics import ApiMetrics
-from scylla_spark.services.api.http.server import MAX_HEADER_BYTES, bounded
-from scylla_spark.services.api.service import listening
 from tests.support.waiting import holds
 
 MOST = 40

@@ -8,11 +8,11 @@ import urllib.request
 
 import pytest
 
+from scylla_spark.api import service
+from scylla_spark.api.service import ApiService, check_address
 from scylla_spark.config.settings import Api, Metrics, Settings
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.kafka.topics import announce
-from scylla_spark.services.api import service
-from scylla_spark.services.api.service import ApiService, check_address
 from scylla_spark.services.metrics_server import MetricsServer
 from tests.support.waiting import holds
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.token_text import digest_of, new_token
+from scylla_spark.core.access.token_text import digest_of, new_token
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.delta.newest_commits import newest_commits
 from scylla_spark.schemas import PROGRESS, TASKS
 from tests.support.api_site import Site, kind

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.arrow_upload import rows_of, task_of
+from scylla_spark.api.problems import Problem
+from scylla_spark.api.tasks.arrow_upload import rows_of, task_of
 
 MEGABYTE = 1024 * 1024
 

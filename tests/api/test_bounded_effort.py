@@ -9,12 +9,12 @@ import pytest
 from anyio import to_thread
 from starlette.requests import ClientDisconnect
 
+from scylla_spark.api import problems
+from scylla_spark.api.access.required_scopes import NEEDS, About
+from scylla_spark.api.http import effort
+from scylla_spark.api.http.effort import bounded_effort
+from scylla_spark.api.problems import Problem
 from scylla_spark.core.plan.times import fire_times
-from scylla_spark.services.api import problems
-from scylla_spark.services.api.access.required_scopes import NEEDS, About
-from scylla_spark.services.api.http import effort
-from scylla_spark.services.api.http.effort import bounded_effort
-from scylla_spark.services.api.problems import Problem
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
 

@@ -4,10 +4,10 @@ import json
 import tracemalloc
 from types import SimpleNamespace
 
+from scylla_spark.api import problems
+from scylla_spark.api.problems import Problem
+from scylla_spark.api.tasks.bulk_enqueue import _Answers
 from scylla_spark.errors import UnreachableError
-from scylla_spark.services.api import problems
-from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.bulk_enqueue import _Answers
 
 
 class Sender:

@@ -7,10 +7,10 @@ import threading
 import httpx
 import pytest
 
+from scylla_spark.api.app import guarded
+from scylla_spark.api.leases.calls_on_the_way import CallOnTheWay
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.lease_messages import OK, Answer, new_token
-from scylla_spark.services.api.app import guarded
-from scylla_spark.services.api.leases.calls_on_the_way import CallOnTheWay
+from scylla_spark.core.leases.messages import OK, Answer, new_token
 from scylla_spark.services.dispatch.lease_desk import Desk
 from tests.support.api_site import Site
 from tests.support.delta_tables import make
@@ -101,7 +101,7 @@ def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_ow
 
 
 def test_a_body_that_comes_slowly_keeps_no_lease_in_force(desk, tmp_path, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.api.leases.desks._BODY_TURNS", 5)
+    monkeypatch.setattr("scylla_spark.api.leases.desks._BODY_TURNS", 5)
     make(f"{tmp_path}/tables")
     site = Site(str(tmp_path))
 

@@ -14,22 +14,22 @@ from itertools import pairwise
 
 import pytest
 
+from scylla_spark.api.access.login_codes import LoginCodes
+from scylla_spark.api.app import guarded
+from scylla_spark.api.deployment import overview
+from scylla_spark.api.follow.recent_records import Happened, Standing
 from scylla_spark.client.handlers import gathered
 from scylla_spark.client.tasks import explain
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.dashboard import now_live, value_texts
+from scylla_spark.dashboard.app import SCREENS
+from scylla_spark.dashboard.assets import FOLDER
+from scylla_spark.dashboard.now_live import Parts
+from scylla_spark.dashboard.sessions import IDLE_US, LONGEST_US, MOST_ENDED, RENEWED_US, Session, Sessions
 from scylla_spark.io.kafka.topics import announce
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.api.access.login_codes import LoginCodes
-from scylla_spark.services.api.app import guarded
-from scylla_spark.services.api.deployment import overview
-from scylla_spark.services.api.follow.recent_records import Happened, Standing
-from scylla_spark.services.dashboard import now_live, value_texts
-from scylla_spark.services.dashboard.app import SCREENS
-from scylla_spark.services.dashboard.assets import FOLDER
-from scylla_spark.services.dashboard.now_live import Parts
-from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_ENDED, RENEWED_US, Session, Sessions
 from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, form_token, seen, sent, token_of
@@ -284,16 +284,16 @@ def test_a_session_that_goes_on_gets_a_new_text_and_an_old_one_does_not(site, cl
     sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
     assert "set-cookie" not in client.get("/ui/now").headers
     began = now_us()
-    monkeypatch.setattr("scylla_spark.services.dashboard.page_request.now_us", lambda: began + RENEWED_US + 1_000_000)
+    monkeypatch.setattr("scylla_spark.dashboard.page_request.now_us", lambda: began + RENEWED_US + 1_000_000)
     assert "HttpOnly" in client.get("/ui/now").headers["set-cookie"]
-    monkeypatch.setattr("scylla_spark.services.dashboard.page_request.now_us", lambda: began + IDLE_US + 1_000_000)
+    monkeypatch.setattr("scylla_spark.dashboard.page_request.now_us", lambda: began + IDLE_US + 1_000_000)
     assert client.get("/ui/now").status_code == 200, "it was renewed"
 
 
 def at_later(monkeypatch, us):
     """Pages are asked for so much later."""
     began = now_us()
-    monkeypatch.setattr("scylla_spark.services.dashboard.page_request.now_us", lambda: began + us)
+    monkeypatch.setattr("scylla_spark.dashboard.page_request.now_us", lambda: began + us)
 
 
 def test_a_log_out_takes_the_cookie_away_however_old_its_text_is(site, client, monkeypatch):
@@ -512,7 +512,7 @@ def test_a_number_beyond_those_of_browsers_is_exact():
 
 @pytest.mark.parametrize("value", ["mail", 'a "b" \\c', "a,b", "ü\n", ">5", " "])
 def test_a_term_of_a_filter_means_exactly_its_value(value):
-    from scylla_spark.core.task_filter import OneOf, read_filter
+    from scylla_spark.core.tasks.filter import OneOf, read_filter
 
     assert read_filter(value_texts.filter_term("queue", value), 0).conditions == (OneOf("queue", (value,)),)
 
@@ -567,7 +567,7 @@ def test_what_somebody_should_look_at_is_told(site, client, monkeypatch):
     assert banner["kind"] == "partition_without_owner"
     assert "1 of 2" in banner["text"]
     monkeypatch.setattr(
-        "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 120_000_000
+        "scylla_spark.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 120_000_000
     )
     kinds = [one["kind"] for one in client.get("/v1/overview").json()["banners"]]
     assert kinds == ["partition_without_owner", "ingest_silent"]
@@ -589,7 +589,7 @@ def test_partitions_of_a_dispatcher_that_was_killed_are_told_and_no_longer_once_
     assert (banner["kind"], banner["text"][:6]) == ("partition_without_owner", "2 of 3")
     addresses |= {0: "", 1: ""}
     monkeypatch.setattr(
-        "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 20_000_000
+        "scylla_spark.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 20_000_000
     )
     assert client.get("/v1/overview").json()["banners"] == []
 
@@ -614,7 +614,7 @@ def test_lanes_that_wait_for_a_handler_and_queues_that_hold_the_children_are_tol
 def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):
     assert client.get("/v1/overview").json()["banners"] == []
     monkeypatch.setattr(
-        "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000
+        "scylla_spark.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000
     )
     assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["broker_away"]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from scylla_spark import cli
 from scylla_spark.cli.commands.top import NOTHING, screen, span
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import TASKS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import form_token, token_of

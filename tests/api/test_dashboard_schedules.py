@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.clock import from_us, iso, now_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.schemas import FIRES, SCHEDULES, TASKS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent
@@ -188,7 +188,7 @@ def test_a_pause_keeps_its_note_and_a_resume_ends_it(client):
 
 
 def test_a_run_by_hand_leads_to_its_task(client, monkeypatch):
-    from scylla_spark.services.api.schedules import actions as schedule_actions
+    from scylla_spark.api.schedules import actions as schedule_actions
 
     monkeypatch.setattr(schedule_actions, "_LOOKS_FOR_RUN", 0)  # no broker here would ever show the task
     answer = sent(client, f"/ui/schedules/{PATH}/run", client.get(f"/ui/schedules/{PATH}"))

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scylla_spark.api.deployment import system
 from scylla_spark.clock import from_us, iso, now_us
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.dashboard.system import TABS
 from scylla_spark.schemas import AUDIT_TRAIL, REJECTED, TASKS
-from scylla_spark.services.api.deployment import system
-from scylla_spark.services.dashboard.system import TABS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent, token_of
 from tests.support.delta_tables import append, at, make_filled, rejected, task

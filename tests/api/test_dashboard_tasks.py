@@ -12,18 +12,18 @@ from types import SimpleNamespace
 import pytest
 
 from scylla_spark.clock import iso, now_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.key_view import id_of
 from scylla_spark.core.records.command import CANCEL
-from scylla_spark.core.task import Retry
-from scylla_spark.core.task_filter import FIELDS
+from scylla_spark.core.tasks.filter import FIELDS
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.task import Retry
+from scylla_spark.dashboard.expected_starts import Known, expected_starts
+from scylla_spark.dashboard.own_api import ApiProblem
+from scylla_spark.dashboard.request_values import instant_text
+from scylla_spark.dashboard.task_as_command import copies
+from scylla_spark.dashboard.timeline import WIDTH, timeline
+from scylla_spark.dashboard.value_texts import filter_term
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.dashboard.expected_starts import Known, expected_starts
-from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.request_values import instant_text
-from scylla_spark.services.dashboard.task_as_command import copies
-from scylla_spark.services.dashboard.timeline import WIDTH, timeline
-from scylla_spark.services.dashboard.value_texts import filter_term
 from scylla_spark.visible import visible
 from tests.support.api_site import Site, shorten_patience
 from tests.support.dashboard_site import foreign, seen, sent
@@ -79,7 +79,7 @@ def test_what_was_is_shown_as_of_then_and_does_not_refresh(look):
 
 
 def test_pages_follow_each_other(client, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.dashboard.tasks.PAGE_ROWS", 5)
+    monkeypatch.setattr("scylla_spark.dashboard.tasks.PAGE_ROWS", 5)
     shown, path = [], "/ui/tasks"
     while path:
         text = client.get(path).text
@@ -122,7 +122,7 @@ def test_an_act_on_another_number_than_was_seen_is_asked_about_again(client, sit
 
 
 def test_an_act_on_many_tasks_wants_their_number_typed(client, site, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.dashboard.tasks.TYPED_ABOVE", 1)
+    monkeypatch.setattr("scylla_spark.dashboard.tasks.TYPED_ABOVE", 1)
     preview = client.get("/ui/tasks:bulk?act=cancel&filter=lane:cust-9")
     assert "Type 2 to confirm" in seen(preview)
     fields = {"act": "cancel", "filter": "lane:cust-9", "matched": "2"}

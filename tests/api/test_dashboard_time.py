@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 import pytest
 
 from scylla_spark.clock import from_us, iso, now_us
-from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.dashboard.time_machine import LIMITS
 from scylla_spark.errors import UnreachableError
 from scylla_spark.schemas import COMPLETIONS, TASKS
-from scylla_spark.services.dashboard.time_machine import LIMITS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent, token_of
 from tests.support.delta_tables import append, fact, make, make_filled, task

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from scylla_spark.services.api.context import PLANNING_THREADS
+from scylla_spark.api.context import PLANNING_THREADS
 from tests.support.api_site import Site
 from tests.support.delta_tables import make
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
-from scylla_spark.services.api.http.origins import is_foreign
+from scylla_spark.api.http.origins import is_foreign
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
 

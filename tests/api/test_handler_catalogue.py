@@ -11,16 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from scylla_spark import cli
+from scylla_spark.api.tasks import known_handlers
 from scylla_spark.cli.context import Context
 from scylla_spark.client import handlers
 from scylla_spark.client.handlers import Catalogue, catalogue, gathered
 from scylla_spark.config.settings import Metrics
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors.handler_description import MOST_SCHEMA, HandlerForm, heard_form
-from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
-from scylla_spark.services.api.tasks import known_handlers
+from scylla_spark.handlers.description import MOST_SCHEMA, HandlerForm, HandlerInfo, heard_form
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route

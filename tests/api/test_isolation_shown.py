@@ -2,12 +2,12 @@
 
 import pytest
 
+from scylla_spark.api.tasks.views import attempt_view
 from scylla_spark.cli.commands import task as cli_task
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task_status import attempt_of
-from scylla_spark.services.api.tasks.views import attempt_view
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.status import attempt_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.key_view import id_of
+from scylla_spark.api.context import LONG_THREADS
+from scylla_spark.api.tasks.lists import _SENT_AT_ONCE
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.api.context import LONG_THREADS
-from scylla_spark.services.api.tasks.lists import _SENT_AT_ONCE
 from tests.support.api_site import Site
 from tests.support.delta_tables import append, at, make_filled, task
 

@@ -14,10 +14,10 @@ from scylla_spark.client.tasks.enqueue_arguments import command as enqueued
 from scylla_spark.client.tasks.enqueue_arguments import keywords, moved, stamped_anew, under_unused_key
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import TOO_LATE, Fact
-from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.task import CANCELLED
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError, WaitTimeoutError
 from tests.support.api_site import SiteConnection
 from tests.support.delta_tables import make

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark.core.lease_messages import Answer
+from scylla_spark.core.leases.messages import Answer
 from scylla_spark.errors import UnreachableError
 from tests.api.test_api_access import give, made
 from tests.support.api_site import shorten_patience

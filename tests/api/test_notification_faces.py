@@ -15,11 +15,11 @@ from scylla_spark import NotificationRule, cli
 from scylla_spark.cli.commands.notify import _rules_of
 from scylla_spark.client import notification_rules
 from scylla_spark.config.settings import Settings, flatten
-from scylla_spark.core.error_fingerprint import fingerprint_of
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import FIELDS, OCCASIONS, read_rule, rule_fields
+from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
+from scylla_spark.core.notifications.rule import FIELDS, OCCASIONS, read_rule, rule_fields
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.services.plan.notification_channels import channels_of
 from tests.support.api_site import Site, kind

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from scylla_spark.services.api import problems
+from scylla_spark.api import problems
 from tests.support.openapi_file import FILE, text
 
 DESCRIBED = json.loads(FILE.read_text())

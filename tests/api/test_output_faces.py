@@ -13,16 +13,15 @@ from urllib.parse import quote
 import pytest
 
 from scylla_spark import cli
+from scylla_spark.api.leases import outputs
 from scylla_spark.cli.context import Context
 from scylla_spark.clock import to_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.key_view import id_of
-from scylla_spark.core.output import links_text, outputs_place
-from scylla_spark.executors.interface import OutputTerms
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
-from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.output import OutputTerms, links_text, outputs_place
+from scylla_spark.handlers.messages import TaskRow
+from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.leases import outputs
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task

@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from scylla_spark.client.handlers import gathered
+from scylla_spark.dashboard.payload_form import as_sent, fields_of, filled, read_payload
 from scylla_spark.errors import UnreachableError
-from scylla_spark.executors.value_type import ValueType
-from scylla_spark.services.dashboard.payload_form import as_sent, fields_of, filled, read_payload
+from scylla_spark.handlers.value_type import ValueType
 from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site
 from tests.support.dashboard_site import foreign, seen, sent

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scylla_spark.api.tasks import rejected as route
 from scylla_spark.clock import iso
 from scylla_spark.io.delta import rejected_records
 from scylla_spark.io.delta.rejected_records import Beginnings
 from scylla_spark.schemas import REJECTED
-from scylla_spark.services.api.tasks import rejected as route
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, make_filled, rejected
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from scylla_spark.core.lease_messages import Answer, Call
-from scylla_spark.services.api.http.request_slots import Places, waiting
-from scylla_spark.services.api.problems import Problem
+from scylla_spark.api.http.request_slots import Places, waiting
+from scylla_spark.api.problems import Problem
+from scylla_spark.core.leases.messages import Answer, Call
 from tests.support.api_site import Client, Site, kind
 from tests.support.delta_tables import make
 from tests.support.waiting import holds

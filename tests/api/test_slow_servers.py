@@ -8,14 +8,14 @@ import threading
 import pytest
 from anyio import CapacityLimiter
 
+from scylla_spark.api import context, problems
+from scylla_spark.api.access import token_mirror
+from scylla_spark.api.access.token_mirror import TokenView
+from scylla_spark.api.http import readiness
+from scylla_spark.api.http.readiness import Readiness
+from scylla_spark.api.problems import Problem
 from scylla_spark.core.plan.state.stored_token import StoredToken
 from scylla_spark.errors import UnreachableError
-from scylla_spark.services.api import context, problems
-from scylla_spark.services.api.access import token_mirror
-from scylla_spark.services.api.access.token_mirror import TokenView
-from scylla_spark.services.api.http import readiness
-from scylla_spark.services.api.http.readiness import Readiness
-from scylla_spark.services.api.problems import Problem
 from tests.support.api_site import Site
 from tests.support.delta_tables import make
 

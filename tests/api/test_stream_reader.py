@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from types import SimpleNamespace
 
-from scylla_spark.core.key import TaskKey
+from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.stream import _MOST_WAITING, _MOST_WAITING_BYTES, _Reader
+from scylla_spark.api.follow.stream_positions import Position
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.services.api.follow.recent_records import Happened
-from scylla_spark.services.api.follow.stream import _MOST_WAITING, _MOST_WAITING_BYTES, _Reader
-from scylla_spark.services.api.follow.stream_positions import Position
+from scylla_spark.core.tasks.key import TaskKey
 from tests.support.delta_tables import at
 
 

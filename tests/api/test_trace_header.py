@@ -2,7 +2,7 @@
 
 import pytest
 
-from scylla_spark.services.api.tasks.views import NewTask
+from scylla_spark.api.tasks.views import NewTask
 
 NOW = 1_800_000_000_000_000
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

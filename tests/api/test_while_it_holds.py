@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Answer, Granted
-from scylla_spark.core.task import YIELDED
-from scylla_spark.services.api.access import access, token_mirror, while_it_holds
-from scylla_spark.services.api.access.access import Access
-from scylla_spark.services.api.access.token_mirror import TokenView
-from scylla_spark.services.api.app import guarded
-from scylla_spark.services.api.deployment import overview
+from scylla_spark.api.access import access, token_mirror, while_it_holds
+from scylla_spark.api.access.access import Access
+from scylla_spark.api.access.token_mirror import TokenView
+from scylla_spark.api.app import guarded
+from scylla_spark.api.deployment import overview
+from scylla_spark.core.leases.messages import Answer, Granted
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import YIELDED
 from tests.api.test_api_access import MISSING, give, made
 from tests.support.api_site import kind
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from scylla_spark.client.handlers import gathered
 from scylla_spark.clock import now_us
-from scylla_spark.services.dashboard.value_texts import segment
+from scylla_spark.dashboard.value_texts import segment
 from tests.api.test_handler_catalogue import row
 from tests.api.test_payload_form import SCHEMA
 from tests.browser.visit import Visit, new_page

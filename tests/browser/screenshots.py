@@ -13,12 +13,12 @@ from typing import get_args
 
 from playwright.sync_api import Browser
 
+from scylla_spark.api.tasks.views import State
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.key_view import id_of
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.tasks.views import State
 from tests.browser.small_png import small
 from tests.browser.visit import Visit, new_page
 from tests.support.api_site import Site

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ExitCode
 from scylla_spark.failpoint import FREEZE, KILL, POINTS, RAISE
 from tests.acceptance.place import POOL, Process, now

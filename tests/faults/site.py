@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scylla_spark import Schedule, Scheduler, Settings, TaskKey, Trigger
-from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.failpoint import VARIABLE
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import with_broker

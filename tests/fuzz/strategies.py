@@ -7,11 +7,11 @@ import json
 from hypothesis import strategies as st
 
 from scylla_spark.clock import iso
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence, encode_resign
-from scylla_spark.core.storable_instants import LATEST_US
-from scylla_spark.core.task import Failure
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Failure
 
 NOW = 1_790_000_000_000_000
 DAY = 86_400_000_000

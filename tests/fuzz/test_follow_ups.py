@@ -7,14 +7,14 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.follow_up import EVENT, KINDS, TASK, FollowUp
-from scylla_spark.core.follow_up_task import command_of
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Rules
-from scylla_spark.core.storable_instants import LATEST_US
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.follow_up import EVENT, KINDS, TASK, FollowUp
+from scylla_spark.core.tasks.follow_up_task import command_of
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.local.framing import ProtocolError
 from scylla_spark.executors.local.report import read_follow_up
+from scylla_spark.handlers.framing import ProtocolError
 from scylla_spark.io.kafka.command_sender import record_of
 from scylla_spark.services.dispatch.follow_ups import event_record
 from tests.fuzz import strategies as our

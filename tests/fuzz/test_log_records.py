@@ -8,11 +8,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.leased_lines import LEVELS
+from scylla_spark.core.access.redaction import Redaction
+from scylla_spark.core.leases.lines import LEVELS
 from scylla_spark.core.records.log_record import STREAMS, LogLine, LogRecord, decode, encode
 from scylla_spark.core.records.rejection_reason import Reason
-from scylla_spark.core.redaction import Redaction
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines
 from scylla_spark.transforms.log_rows import LogMessage, log_rows
 from tests.fuzz import strategies as our

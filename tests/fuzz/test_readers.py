@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.fold_commands import fold
 from scylla_spark.core.records.command import CANCEL, Command, Rejection, Rules, encode, validate
 from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,
@@ -27,7 +26,8 @@ from scylla_spark.core.records.fact import (
     decode,
     encode_facts,
 )
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.fold_commands import fold
 from scylla_spark.io.kafka.command_sender import _with_extra
 from scylla_spark.transforms import records
 from tests.fuzz import strategies as our

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.io.host import class_archive
 from tests.support.executor_conformance import (

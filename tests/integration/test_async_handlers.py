@@ -10,12 +10,12 @@ import pytest
 
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.task import LastError
-from scylla_spark.executors.catalog import asked_for
-from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.local.framing import pack
+from scylla_spark.core.tasks.task import LastError
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.loops.pool import LOOPS, Slots
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.framing import pack
+from scylla_spark.services.dispatch.executor_catalog import asked_for
 from tests.support.executor_conformance import GRACE_S, Running, invocation
 from tests.support.waiting import holds
 

@@ -15,8 +15,8 @@ import pytest
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.catalog import asked_for
 from scylla_spark.executors.local.pool import KIND
+from scylla_spark.services.dispatch.executor_catalog import asked_for
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.processes import ChildPlace
@@ -227,8 +227,8 @@ def test_leased_attempt_is_a_span_in_a_child_of_a_worker(spans):
 
 def test_leased_attempt_is_a_span_in_a_thread_of_a_worker(spans):
     program = f"""
-from scylla_spark.executors import shared_resources
-from scylla_spark.executors.local.attempt_spans import opened
+from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.open_spans import opened
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.threads import HerePlace
 from tests.integration.test_attempt_spans import leased

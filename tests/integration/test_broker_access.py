@@ -18,7 +18,7 @@ from scylla_spark.errors import SchedulerError, UnreachableError
 from scylla_spark.io.host import broker_files
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka import topic_setup, topics
-from scylla_spark.services import deployment
+from scylla_spark.processes import deployment
 from tests.integration.test_broker import make_topic, read, send
 
 

@@ -15,9 +15,9 @@ from kafka import KafkaProducer
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, encode_facts, encode_fence, encode_resign
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ConflictError, NotFoundError, TaskFailed, UnreachableError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka import records_reader as following

@@ -13,7 +13,7 @@ import pytest
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.engine.partition import CLOCK_MARGIN_US
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host import die_with_parent
 from scylla_spark.io.kafka.topic_setup import ensure_topics
@@ -29,8 +29,8 @@ MOST_LATE_S = 2.0  # the limit of a request to the store is ten times as long
 OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.look_ahead=4s", "dispatch.trigger=200ms")
 PROGRAM = """
 import sys
-from scylla_spark.services import process_main
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes import process_main
+from scylla_spark.processes.deployment import Deployment
 code = process_main.run(lambda settings: Deployment(settings, roles=["dispatch"]), None)
 print({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "delta"})
 sys.exit(code)

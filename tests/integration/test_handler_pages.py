@@ -11,8 +11,8 @@ import pytest
 
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import now_us
-from scylla_spark.executors import handler_registry
 from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.handlers import registry as handler_registry
 from tests.support.executor_conformance import Running, invocation
 
 ROOT = Path(__file__).parents[2]

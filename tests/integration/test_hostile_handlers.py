@@ -304,7 +304,7 @@ def test_random_bytes_from_many_children_leave_one_outcome_each(pool):
 
 SPEAKS_AT_IMPORT = """
 import os, threading
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.handlers.registry import handler
 
 @handler("noop")
 def noop(task):
@@ -331,7 +331,7 @@ SPEAKS_LATER = """
 import os, threading, time
 from pathlib import Path
 from typing import Any
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.handlers.registry import handler
 
 @handler("noop")
 def noop(task):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.executors.catalog import asked_for
 from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.services.dispatch.executor_catalog import asked_for
 from tests.support.executor_conformance import GRACE_S, Running, invocation
 
 HANDLERS = str(Path(__file__).parents[1] / "support" / "limited_handlers.py")

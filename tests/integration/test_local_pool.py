@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.errors import ArgumentError, ConfigError, ConflictError
-from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local import supervisor
 from scylla_spark.executors.local.pool import LocalPool
 from tests.support.executor_conformance import (

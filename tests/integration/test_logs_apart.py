@@ -12,9 +12,9 @@ import pytest
 from kafka import TopicPartition
 
 from scylla_spark.core.records.log_record import decode
-from scylla_spark.executors.local.log_writer import LogWriter
-from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.handlers.log_ring import LogMemory
+from scylla_spark.handlers.log_writer import LogWriter
+from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import consumer
 from scylla_spark.services.dispatch.logs_apart import LogsApart

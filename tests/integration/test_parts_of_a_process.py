@@ -23,9 +23,9 @@ from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.host.broker_keeper import BrokerKeeper
 from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.processes import deployment as deployment_module
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.schemas import DEPLOYMENT, VERSION
-from scylla_spark.services import deployment as deployment_module
-from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch import dispatcher as dispatcher_module
 from scylla_spark.services.dispatch.service import DispatchService
 from tests.faults.site import fill, small_disk

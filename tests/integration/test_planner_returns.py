@@ -5,10 +5,10 @@ from contextlib import contextmanager
 import pytest
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import plan_state
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import consumer, producer

@@ -8,15 +8,15 @@ import pytest
 from kafka.errors import KafkaError
 
 from scylla_spark import Scheduler, Settings
+from scylla_spark.api.schedules.plan_mirror import PlanMirror
 from scylla_spark.clock import boot_us
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka import command_sender, plan_requests, topics
 from scylla_spark.io.kafka.client_patches import _Transactions
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import producer, with_broker
-from scylla_spark.services.api.schedules.plan_mirror import PlanMirror
 from tests.support.delta_tables import PARTITIONS, make
 from tests.support.freezing import frozen
 from tests.support.shared_broker import settings_on

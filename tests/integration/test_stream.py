@@ -11,20 +11,20 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaConnectionError
 
+from scylla_spark.api.follow.records_tail import LogTail
+from scylla_spark.api.follow.stream import _Reader
+from scylla_spark.api.follow.stream_positions import read_positions
+from scylla_spark.api.follow.waits import Waits
+from scylla_spark.api.problems import Problem
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import admin
 from scylla_spark.schemas import PROGRESS
-from scylla_spark.services.api.follow.records_tail import LogTail
-from scylla_spark.services.api.follow.stream import _Reader
-from scylla_spark.services.api.follow.stream_positions import read_positions
-from scylla_spark.services.api.follow.waits import Waits
-from scylla_spark.services.api.problems import Problem
 from tests.support.delta_tables import append, at, make
 from tests.support.shared_broker import settings_on
 
@@ -238,7 +238,7 @@ def test_what_kafka_has_let_go_of_is_named(world):
 
 
 def test_a_place_beyond_the_end_of_the_log_is_refused(world, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.api.follow.stream._BEGIN_S", 3)
+    monkeypatch.setattr("scylla_spark.api.follow.stream._BEGIN_S", 3)
 
     async def play():
         with pytest.raises(Problem) as refused:

@@ -11,13 +11,13 @@ from collections import Counter
 import pytest
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.task import NOT_STARTED
-from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.core.tasks.task import NOT_STARTED
 from scylla_spark.executors.local.child_handle import ChildHandle
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.pool_sizes import Limits
-from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.executors.local.supervisor import Supervisor
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.shared_memory import SharedMemory
 from tests.support.executor_conformance import invocation
 
 LIMITS = Limits(min_children=1, fast_children=2, max_children=4, idle_us=5_000_000, grace_ms=100)

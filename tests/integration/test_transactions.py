@@ -13,7 +13,7 @@ from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.kafka.decompression import ZSTD
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import consumer, end_offsets
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 from tests.spark.raw_batches import batch, send_batch
 from tests.support import sample_handlers

@@ -9,7 +9,7 @@ import pytest
 
 from scylla_spark import Worker
 from scylla_spark.errors import ConflictError, SetupError
-from scylla_spark.executors import handler_registry
+from scylla_spark.handlers import registry as handler_registry
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.processes import ChildPlace

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scylla_spark.core.task import Task
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.core.tasks.task import Task
+from scylla_spark.handlers.registry import handler
 
 Attack = Callable[[dict[str, Any]], object]
 ATTACKS: dict[str, Attack] = {}

@@ -21,8 +21,8 @@ PATIENCE = 60.0
 OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.max_retries=0", "queues.safe.isolation=sandbox")
 PROGRAM = """
 import sys
-from scylla_spark.services import process_main
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes import process_main
+from scylla_spark.processes.deployment import Deployment
 sys.exit(process_main.run(lambda settings: Deployment(settings, roles=["dispatch"]), None))
 """
 

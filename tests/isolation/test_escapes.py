@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.executors.catalog import asked_for
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import FIRST_USER, Sandboxed
+from scylla_spark.services.dispatch.executor_catalog import asked_for
 from tests.isolation import attacks
 from tests.support.executor_conformance import GRACE_S, Running, alive, invocation
 from tests.support.waiting import holds

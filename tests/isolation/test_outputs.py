@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.output import outputs_place, read_links
-from scylla_spark.executors.catalog import asked_for
-from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.core.tasks.output import OutputTerms, outputs_place, read_links
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.services.dispatch.executor_catalog import asked_for
 from tests.support import boxed_outputs
 from tests.support.executor_conformance import GRACE_S, Running, invocation
 

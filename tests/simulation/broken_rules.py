@@ -15,16 +15,16 @@ from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.fact import Fence
-from scylla_spark.core.task import Invocation
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from scylla_spark.services.ingest.progress import Progress
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
-    from scylla_spark.core.stored_task_records import Known
+    from scylla_spark.core.tasks.stored_records import Known
     from tests.simulation.process import Process
 
 RULES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode
+from scylla_spark.core.tasks.key import TaskKey
 from tests.simulation.profiles import HOUR_S, MINUTE_S, RATE_KEYS
 from tests.simulation.records import SECOND
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues.definition import QueueDefinition
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.follow_up import FollowUp
-from scylla_spark.core.task import (
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.follow_up import FollowUp
+from scylla_spark.core.tasks.task import (
     FAILED,
     NOT_STARTED,
     RATE_LIMITED,
@@ -19,8 +19,8 @@ from scylla_spark.core.task import (
     Invocation,
     Outcome,
 )
-from scylla_spark.executors import follow_ups
-from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.handlers import follow_ups
+from scylla_spark.handlers.description import HandlerInfo
 from tests.simulation.judge import Violation
 from tests.simulation.profiles import RATE_KEYS
 from tests.simulation.records import SECOND

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.core.engine.partition import Partition
-from scylla_spark.core.follow_up import unique_key
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable
-from scylla_spark.core.task import CANCELLED, DUPLICATE, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
-from scylla_spark.core.tenure import Tenure
+from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tasks.follow_up import unique_key
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import CANCELLED, DUPLICATE, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
 from tests.simulation.lease_judge import LeaseJudge
 from tests.simulation.memory_recount import excess, held_bytes
 from tests.simulation.name_judge import NameJudge

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Granted, digest_of_token
+from scylla_spark.core.leases.messages import Granted, digest_of_token
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import CANCELLED, STARTED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import CANCELLED, STARTED
 
 if TYPE_CHECKING:
     from tests.simulation.workers import ModelWorker

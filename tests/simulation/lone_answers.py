@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.core.engine import action
-from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.tasks.stored_records import ScanRow
 from scylla_spark.services.dispatch.scan_rows import Slice
 from tests.simulation.lone_tables import Span
 from tests.simulation.records import SECOND

@@ -7,10 +7,10 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Answer, Call, Report, Sign, Want
+from scylla_spark.core.leases.messages import Answer, Call, Report, Sign, Want
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, WireRetry
-from scylla_spark.core.task import (
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import (
     FAILED,
     NOT_STARTED,
     RATE_LIMITED,

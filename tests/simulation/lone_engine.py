@@ -22,7 +22,7 @@ from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, decode, encode_fence
-from scylla_spark.core.task import Retry
+from scylla_spark.core.tasks.task import Retry
 from tests.simulation.judge import Violation
 from tests.simulation.lone_answers import LOOK_AHEAD_US, LateAnswers
 from tests.simulation.lone_callers import LEASED, LOCAL, RETRY, LoneClients, LoneExecutor, LoneWorkers, Mode

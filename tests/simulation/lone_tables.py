@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from scylla_spark.core.engine.lane import BEFORE_ALL
-from scylla_spark.core.fold_commands import Folded
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact, FenceLog, OutcomeRecord
-from scylla_spark.core.stored_task_records import NOTHING, Bearer, Known, ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import DUPLICATE, STARTED
-from scylla_spark.core.unique_name import Name, name_of
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.fold_commands import Folded
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import NOTHING, Bearer, Known, ScanRow
+from scylla_spark.core.tasks.task import DUPLICATE, STARTED
+from scylla_spark.core.tasks.unique_name import Name, name_of
 from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.services.dispatch.scan_rows import Slice
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.unique_name import Name, name_of
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.unique_name import Name, name_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import Group, encode
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.tasks.key import TaskKey
 from tests.simulation.plan_world import SECOND, START, PlanWorld, Table, counted, facts_of, message_of
 from tests.support.planner_harness import assert_same
 

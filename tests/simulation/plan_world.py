@@ -16,7 +16,6 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
@@ -37,6 +36,7 @@ from scylla_spark.core.records.fact import (
     encode_facts,
     encode_fence,
 )
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.services.plan.planner_clock import ClockIsWrong, ClockWasSet, PlannerClock
 
 SECOND = 1_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.engine.leases.book import CONFIRM_US
-from scylla_spark.core.lease_messages import (
+from scylla_spark.core.leases.messages import (
     OK,
     UNAVAILABLE,
     Answer,
@@ -18,7 +18,7 @@ from scylla_spark.core.lease_messages import (
     folded,
     partition_of_token,
 )
-from scylla_spark.core.task import FAILED, RATE_LIMITED, SUCCEEDED, YIELDED, Failure
+from scylla_spark.core.tasks.task import FAILED, RATE_LIMITED, SUCCEEDED, YIELDED, Failure
 from tests.simulation.judge import Violation
 from tests.simulation.profiles import RATE_KEYS
 from tests.simulation.records import SECOND

@@ -20,11 +20,11 @@ from unittest.mock import patch
 from structlog.testing import capture_logs
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.queue_definition import QueueDefinition
-from scylla_spark.core.queues_in_force import StartValues, start_definitions
+from scylla_spark.core.queues.definition import QueueDefinition
+from scylla_spark.core.queues.in_force import StartValues, start_definitions
 from scylla_spark.core.records.command import Rejection, Rules
 from scylla_spark.core.records.fact import OutcomeRecord
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.services.dispatch import dispatcher, outcomes_tail, tasks_tail
 from tests.simulation import broken_rules, workers
 from tests.simulation.clients import Clients

@@ -5,9 +5,9 @@ from __future__ import annotations
 from deltalake import DeltaTable
 
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.records.command import Command, encode
 from scylla_spark.core.records.fact import Fact, encode_facts
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 
 RAW = "partition int, offset long, timestamp timestamp, key binary, value binary"
 TOPIC_IDS = {"tasks": "t", "outcomes": "o"}

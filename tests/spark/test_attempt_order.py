@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.attempt_order import attempt_order
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import STARTED
-from scylla_spark.core.task_state import attempts_of
+from scylla_spark.core.tasks.attempt_order import attempt_order
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.state import attempts_of
+from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.io.delta.rows import first_completions, newest_attempts
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.transforms.due import uncompleted

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from scylla_spark.clock import from_us, now_us, to_us
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import CANCEL, Rejection, Rules, payload_text, validate
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
 from scylla_spark.transforms.commands_from_frames import REASONS, Columns, cancel_records, enqueue_records
 from scylla_spark.transforms.payload_json import normal

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from scylla_spark.client.tasks.frames import check_connector
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import SetupError
 from scylla_spark.io.host.connect_server import ConnectServer
 from scylla_spark.io.kafka.topic_setup import ensure_topics

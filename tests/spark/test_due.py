@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.hours_with_open_tasks import OpenHours
-from scylla_spark.core.scan_budget import Budget
+from scylla_spark.core.queues.scan_budget import Budget
+from scylla_spark.core.tables.open_hours import OpenHours
 from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.dispatch.spark_scan import found_in

@@ -1,4 +1,4 @@
-"""The folds of Spark agree with `core.fold_commands`: that of a table, and that of a MERGE into a table."""
+"""The folds of Spark agree with `core.tasks.fold_commands`: that of a table, and that of a MERGE into a table."""
 
 from datetime import UTC
 

@@ -192,7 +192,7 @@ def test_a_lost_broker_is_an_error_that_says_what_is_safe(settings, spark):
 
 
 def test_a_filtered_status_can_be_cancelled(scheduler, spark, sent, settings):
-    from scylla_spark.core.key import TaskKey
+    from scylla_spark.core.tasks.key import TaskKey
     from scylla_spark.schemas import COMPLETIONS, TASKS
 
     keys = [TaskKey(at(10, number), f"o{number}", "u") for number in range(3)]

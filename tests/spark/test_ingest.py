@@ -6,10 +6,10 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import Command, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_fence, encode_resign
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ConfigError, ConflictError
 from scylla_spark.io.kafka.sole_table_writer import sole
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.io.kafka.decompression import GZIP, MOST_UNPACKED
 from scylla_spark.schemas import REJECTED, TASKS
 from scylla_spark.services.ingest.task_batches import TaskWriter

@@ -3,8 +3,8 @@
 import pytest
 from kafka import KafkaProducer
 
-from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogLine, LogRecord, encode
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.schemas import ATTEMPT_LOGS

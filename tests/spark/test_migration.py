@@ -10,7 +10,7 @@ import pytest
 
 from scylla_spark import schemas
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader

@@ -4,8 +4,8 @@ import pytest
 
 from scylla_spark.client.tasks.frames import status
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import HOUR_US, partition_of
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import HOUR_US, partition_of
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_queries import Filter, TaskQueries
 from scylla_spark.schemas import DEFERRED, TASKS

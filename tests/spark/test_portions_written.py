@@ -3,8 +3,8 @@
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.schemas import COMPLETIONS, DEFERRED, REJECTED, TASKS

@@ -3,9 +3,9 @@
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.core.key import partition_of
-from scylla_spark.core.output import outputs_place
 from scylla_spark.core.records.fact import Fence, encode_fence
+from scylla_spark.core.tasks.key import partition_of
+from scylla_spark.core.tasks.output import outputs_place
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, QUEUES, TASKS
 from tests.spark.batches import HOUR, NOW, PARTITIONS, done, facts, key_of, raw, rows, task

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.services.dispatch.reader_scan import ReaderScan
 from scylla_spark.services.dispatch.spark_scan import SparkScan
 from tests.support.delta_tables import at, make

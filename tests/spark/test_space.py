@@ -2,9 +2,9 @@
 
 import pytest
 
-from scylla_spark.core.key import HOUR_US, partition_of
-from scylla_spark.core.output import outputs_place
 from scylla_spark.core.records.fact import Fence, encode_fence
+from scylla_spark.core.tasks.key import HOUR_US, partition_of
+from scylla_spark.core.tasks.output import outputs_place
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS

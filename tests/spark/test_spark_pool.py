@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, both_us, now_us
-from scylla_spark.core.output import read_links
+from scylla_spark.core.tasks.output import OutputTerms, read_links
 from scylla_spark.errors import SetupError
-from scylla_spark.executors.interface import LogTerms, OutputTerms
+from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import WorkerConfig, outcome, to_table

@@ -13,6 +13,9 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from scylla_spark.api.app import application, guarded
+from scylla_spark.api.follow.waits import came
+from scylla_spark.api.tasks import actions
 from scylla_spark.client.schedules.calendars import calendar_fields
 from scylla_spark.client.schedules.handle import ScheduleHandle
 from scylla_spark.client.tasks.handle import TaskHandle
@@ -24,9 +27,6 @@ from scylla_spark.core.records.fact import Fact
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.command_sender import Place, Sender
-from scylla_spark.services.api.app import application, guarded
-from scylla_spark.services.api.follow.waits import came
-from scylla_spark.services.api.tasks import actions
 from tests.support.planner_harness import PlannerHarness, key_of
 
 _ERRORS = {"conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError}

@@ -10,9 +10,9 @@ import stat
 import time
 from pathlib import Path
 
-from scylla_spark.core.task import Task, TaskContext
+from scylla_spark.core.tasks.task import Task, TaskContext
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.handlers.registry import handler
 
 
 @handler("boxed.leave", isolation="sandbox")

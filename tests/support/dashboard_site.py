@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from scylla_spark.core.token_text import digest_of, new_token
+from scylla_spark.core.access.token_text import digest_of, new_token
 from tests.support.api_site import Client, Site
 
 ORIGIN = {"Origin": "http://127.0.0.1"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from tests.support.delta_tables import append, fact, make_filled, task
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.schemas import DEPLOYMENT, TABLES, Table
 from scylla_spark.transforms.bounded_arrow import arrow_schema
 

@@ -6,13 +6,13 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import decode
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import SUCCEEDED, Outcome, Retry
-from scylla_spark.core.tenure import Basis
-from scylla_spark.core.unique_name import name_of
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import SUCCEEDED, Outcome, Retry
+from scylla_spark.core.tasks.unique_name import name_of
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND

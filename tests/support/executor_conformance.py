@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.follow_up import unique_key
-from scylla_spark.core.follow_up_task import command_of
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.output import read_links
-from scylla_spark.core.task import MAX_ERROR_CHARS, Failure, Invocation, LastError, Outcome
+from scylla_spark.core.tasks.follow_up import unique_key
+from scylla_spark.core.tasks.follow_up_task import command_of
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import read_links
+from scylla_spark.core.tasks.task import MAX_ERROR_CHARS, Failure, Invocation, LastError, Outcome
 from scylla_spark.executors.interface import Executor
 from tests.support.waiting import holds
 

@@ -1,4 +1,4 @@
-"""What every fold of operations must agree on: tables of operations, and what `core.fold_commands` makes of them.
+"""What every fold of operations must agree on: tables of operations, and what `core.tasks.fold_commands` makes of them.
 
 A fold is given rows with the columns of `tasks`, any number per key, repeats included, and returns one row per key.
 """
@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us, to_us
-from scylla_spark.core.fold_commands import fold
-from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
+from scylla_spark.core.tasks.fold_commands import fold
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey
 from scylla_spark.schemas import TASKS
 
 NOON = 1_800_000_000_000_000 // HOUR_US * HOUR_US
@@ -62,7 +62,7 @@ def key_of(found: Mapping[str, Any]) -> TaskKey:
 
 
 def expected(rows: Iterable[Row]) -> dict[TaskKey, Row]:
-    """What `core.fold_commands` makes of the rows' operations: key → its row."""
+    """What `core.tasks.fold_commands` makes of the rows' operations: key → its row."""
     commands, known = [], {}
     for one in rows:
         key = key_of(one)

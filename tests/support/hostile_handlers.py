@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from scylla_spark.core.task import Task
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.core.tasks.task import Task
+from scylla_spark.handlers.registry import handler
 
 
 def _descriptors(kind: str) -> list[int]:

@@ -9,9 +9,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.leased_lines import LeasedLine
-from scylla_spark.core.task import Failure, Invocation, Outcome
+from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import Failure, Invocation, Outcome
 from scylla_spark.executors.interface import Sink
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.lease import Lease

@@ -6,8 +6,8 @@ import ctypes
 import os
 import time
 
-from scylla_spark.core.task import Task
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.core.tasks.task import Task
+from scylla_spark.handlers.registry import handler
 
 _kept: list[bytearray] = []
 

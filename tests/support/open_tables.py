@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, TASKS
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
 

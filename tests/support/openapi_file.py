@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from scylla_spark.api.app import application
 from scylla_spark.config.settings import Settings
-from scylla_spark.services.api.app import application
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 

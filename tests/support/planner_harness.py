@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notice_proof import notice_key
+from scylla_spark.core.notifications.proof import notice_key
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
@@ -16,6 +15,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.records.fact import Fact, Fence, Unreadable
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.table_place import TablePlaces
 
 SECOND = 1_000_000

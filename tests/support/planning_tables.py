@@ -8,7 +8,7 @@ from functools import partial
 
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, AUDIT_TRAIL, COMPLETIONS, FIRES, REJECTED, TASKS, Table
 from tests.support.api_site import Site
 from tests.support.dashboard_tables import HOSTILE, MARKUP

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.handlers.registry import handler
 
 
 @handler("batch_arrow", max_batch=100)

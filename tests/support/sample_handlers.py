@@ -18,10 +18,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from scylla_spark.core.task import Task, TaskContext
+from scylla_spark.core.tasks.task import Task, TaskContext
 from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield
-from scylla_spark.executors.handler_registry import handler
-from scylla_spark.executors.shared_resources import setup
+from scylla_spark.handlers.registry import handler
+from scylla_spark.handlers.shared_resources import setup
 
 
 @handler("noop")

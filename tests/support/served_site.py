@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from scylla_spark.services.api.app import guarded
+from scylla_spark.api.app import guarded
 from tests.support.api_site import Site
 from tests.support.waiting import eventually
 

@@ -9,10 +9,10 @@ import time
 
 import pyarrow as pa
 
-from scylla_spark.core.task import Task, TaskContext
-from scylla_spark.core.trace_context import current_traceparent
+from scylla_spark.core.tasks.task import Task, TaskContext
+from scylla_spark.core.tasks.trace_context import current_traceparent
 from scylla_spark.errors import Abort, Yield
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.handlers.registry import handler
 
 
 @handler("t.seen")

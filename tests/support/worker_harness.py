@@ -5,7 +5,7 @@ from itertools import count
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.lease_messages import Call, Report, Sign, Want
+from scylla_spark.core.leases.messages import Call, Report, Sign, Want
 from tests.support.engine_harness import SECOND, Harness
 
 

@@ -1,4 +1,4 @@
-"""The fold without a JVM agrees with `core.fold_commands`; that of Spark is asked the same in `spark/test_fold_conformance.py`."""
+"""The fold without a JVM agrees with `core.tasks.fold_commands`; that of Spark is asked the same in `spark/test_fold_conformance.py`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from scylla_spark import cli
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, NotFoundError, WaitTimeoutError
 from scylla_spark.io.delta.forecast_material import past
 from scylla_spark.io.delta.table_reader import TableReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.clock import from_us, iso
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS

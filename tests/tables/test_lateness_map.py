@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from scylla_spark.clock import iso
-from scylla_spark.services.dashboard.lateness_map import (
+from scylla_spark.dashboard.lateness_map import (
     LEVELS_MS,
     MOST_QUEUES,
     Cell,

@@ -1,8 +1,8 @@
 """A task that is moved to another time is a copy of what the tables and the log say of it."""
 
 from scylla_spark.client.tasks.handle import TaskHandle
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import TASKS
 from tests.support.api_site import SiteConnection
 from tests.support.delta_tables import append, make, task

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.errors import ConfigError, ConflictError
 from scylla_spark.io.delta.deployment_record import deployment, stored_rows
 from scylla_spark.io.delta.new_tables import _make, ensure_tables, fold_target_us

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task_filter import TaskFilter
+from scylla_spark.core.tasks.filter import TaskFilter
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.delta.past_status import as_it_was
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages

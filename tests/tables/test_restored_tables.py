@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task_filter import TaskFilter
+from scylla_spark.core.tasks.filter import TaskFilter
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import NotFoundError, UnreachableError
 from scylla_spark.io.delta import open_table
 from scylla_spark.io.delta.lateness import Lateness

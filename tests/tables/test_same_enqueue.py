@@ -8,8 +8,8 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.tasks.same_enqueue import is_same
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.schemas import COMPLETIONS, TASKS
 from tests.support.api_site import SiteConnection

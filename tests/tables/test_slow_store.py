@@ -9,9 +9,9 @@ import pytest
 from deltalake import write_deltalake
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.triggers.trigger import Condition, OnTable
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.log_place import LocalLog, StoreLog
 from scylla_spark.io.delta.newest_commits import newest_commits

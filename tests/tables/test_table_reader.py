@@ -7,12 +7,12 @@ import pytest
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.lane import BEFORE_ALL
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import WireRetry
-from scylla_spark.core.stored_task_records import Bearer
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import Failure, LastError
-from scylla_spark.core.unique_name import Name
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.stored_records import Bearer
+from scylla_spark.core.tasks.task import Failure, LastError
+from scylla_spark.core.tasks.unique_name import Name
 from scylla_spark.errors import ArgumentError, ConfigError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader

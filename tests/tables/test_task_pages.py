@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.error_fingerprint import fingerprint_of
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task_filter import TaskFilter, read_filter
+from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.filter import TaskFilter, read_filter
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 
 from scylla_spark import Scheduler, Settings
+from scylla_spark.api.tasks.lists import _listed
 from scylla_spark.client.tasks.read_as_arrow import TaskTables
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task_filter import read_filter
-from scylla_spark.core.task_state import attempts_of
+from scylla_spark.core.tasks.filter import read_filter
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.state import attempts_of
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.tasks.lists import _listed
 from tests.support.delta_tables import append, at, fact, key_columns, make, task
 from tests.support.open_tables import generated
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from scylla_spark import Trigger
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnRuns, checked
 from scylla_spark.core.plan.triggers.without_deleted import without_work
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError
 from tests.support.planner_harness import PlannerHarness
 

@@ -24,7 +24,7 @@ from scylla_spark.io.kafka.topics import (
     spark_options,
     with_broker,
 )
-from scylla_spark.services import deployment
+from scylla_spark.processes import deployment
 
 WORD = {"username": "u", "password": "p"}
 AT = {"bootstrap_servers": "kafka:9093"}

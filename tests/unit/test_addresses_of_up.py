@@ -13,7 +13,7 @@ from scylla_spark.cli.context import Context
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 from scylla_spark.io.kafka.topics import LOCK_FILE, announce, located
-from scylla_spark.services import deployment
+from scylla_spark.processes import deployment
 
 
 def test_addresses_of_a_deployment_that_runs_no_more_are_not_used(tmp_path, monkeypatch):

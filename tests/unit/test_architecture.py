@@ -27,19 +27,21 @@ _LEAVES = {
     "defaults",
     "signed_text",
     "table_place",
-    "log",
 }
 _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}
 _PLAN = _CORE | {"core.plan"}
 _IO = _PLAN | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
+_HANDLERS = _CORE | {"handlers", "io.host"}
+_POOLS = _HANDLERS | {"config", "executors", "executors.local"}
 _EXECUTORS = {
     "executors", "executors.local", "executors.loops", "executors.notify", "executors.spark", "executors.connect",
 }  # fmt: skip
-_SERVICES = {
-    "services", "services.ingest", "services.dispatch", "services.plan", "services.simulate", "services.api", "services.dashboard",
-}  # fmt: skip
-_FACES = _IO | _EXECUTORS | _SERVICES | {"log", "testing", "client", "worker", "__init__"}
+_SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate"}
+_CLIENT = _IO | {"client", "handlers"}
+_API = _CLIENT | {"api", "dashboard", "log", "services", "services.simulate"}
+_PROCESSES = _API | _EXECUTORS | _SERVICES | {"processes"}
+_FACES = _PROCESSES | {"testing", "worker", "__init__"}
 
 # Floors, from the bottom: who may import whom. A part is a folder of the package, or a module directly in the package.
 ALLOWED: dict[str, set[str]] = {
@@ -50,53 +52,38 @@ ALLOWED: dict[str, set[str]] = {
     "core": _CORE,  # words and rules know nothing of the engine
     "core.engine": _ENGINE,  # engine and planner never meet
     "core.plan": _CORE | {"core.plan"},
-    # the world of a test stands where a deployment would
-    "testing": _ENGINE
-    | _PLAN
-    | {
-        "client",
-        "config",
-        "executors",
-        "executors.local",
-        "io.host",
-        "io.kafka",
-        "services.dispatch",
-        "testing",
-        "worker",
-    },
     "transforms": _PLAN | {"transforms"},
     "io": set(),
     "io.host": _LEAVES | {"config", "io.host"},
     "io.kafka": _PLAN | {"config", "io.host", "io.kafka"},
     "io.delta": _PLAN | {"config", "transforms", "io.delta"},
-    "executors": _CORE | {"config", "executors"},
-    "executors.local": _CORE
-    | {"config", "executors", "executors.local", "io.host"},  # of io only what starts processes
-    "executors.loops": _CORE | {"config", "executors", "executors.local", "executors.loops", "io.host"},
-    "executors.spark": _CORE | {"config", "executors", "executors.local", "executors.spark", "io.host"},
-    "executors.connect": _CORE | {"config", "executors", "executors.connect", "executors.local", "io.host"},
-    "executors.notify": _CORE
-    | {"config", "executors", "executors.notify", "io.host"},  # of io only the deployment's secret
-    # which roles and executors there are, its catalogues name as texts; where handlers are looked for, each process says itself
-    "services": _LEAVES | {"config", "executors", "io.host", "io.kafka", "log", "services"},
+    "handlers": _HANDLERS,  # of io only what stores files and what dies with its parent
+    "executors": _HANDLERS | {"config", "executors"},
+    "executors.local": _POOLS,
+    "executors.loops": _POOLS | {"executors.loops"},
+    "executors.spark": _POOLS | {"executors.spark"},
+    "executors.connect": _POOLS | {"executors.connect"},
+    "executors.notify": _HANDLERS | {"config", "executors", "executors.notify", "io.host"},
+    "services": _LEAVES | {"config", "io.host", "io.kafka", "services"},
     "services.ingest": (_IO - {"core.plan"}) | {"services", "services.ingest"},
-    "services.dispatch": _IO | {"core.engine", "executors", "log", "services", "services.dispatch"},
+    "services.dispatch": _IO | _EXECUTORS | {"core.engine", "handlers", "log", "services", "services.dispatch"},
     "services.plan": (_IO - {"transforms"}) | {"services", "services.plan"},
-    "services.api": (_IO - {"transforms"})
-    | {"client", "log", "services", "services.api", "services.simulate", "services.dashboard"},
-    "services.dashboard": _LEAVES | {"services.dashboard"},  # a client of the API: it is handed the rest
     "services.simulate": _ENGINE | {"config", "io.delta", "io.host", "services.dispatch", "services.simulate"},
+    "client": _CLIENT,
+    "worker": _HANDLERS | {"worker"},  # nothing that needs a package
+    "worker.containers": _HANDLERS | {"worker", "worker.containers"},
+    # the world of a test stands where a deployment would
+    "testing": _CLIENT | {"core.engine", "executors", "executors.local", "services.dispatch", "testing", "worker"},
+    "api": _API - {"transforms"},
+    "dashboard": _LEAVES | {"dashboard"},  # a client of the API: it is handed the rest
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
-    # of services only the whole deployment of `Scheduler.local`, of executors only which functions are handlers
-    "client": _IO | {"client", "executors", "services"},
-    "worker": _CORE | {"executors", "executors.local", "io.host", "worker"},  # nothing that needs a package
-    "worker.containers": _CORE | {"executors", "executors.local", "io.host", "worker", "worker.containers"},
-    "__init__": {"client", "config", "core", "errors", "executors", "worker"},
+    "processes": _PROCESSES,
+    "__init__": {"client", "config", "core", "errors", "handlers", "processes", "worker"},
     "demo": _FACES | {"demo"},
     "bench": _FACES | {"bench", "bench.cases"},
     "bench.cases": _FACES | {"bench", "bench.cases"},
     "cli": _FACES | {"cli", "demo", "bench", "doctor", "worker.containers"},
-    "jobs": {"config", "services"},
+    "jobs": {"config", "processes"},
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "manager", "base", "models", "misc"}
 
@@ -104,7 +91,7 @@ FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "manager", "base", "mod
 @cache
 @cache
 def imports(source: str) -> list[str]:
-    """Dotted names of everything imported anywhere in a module, `from a import b` as a.b."""
+    """Dotted names of everything imported anywhere in a module, `from a import b` as a.b; modules named in a text are loaded by it."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -112,7 +99,14 @@ def imports(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and is_module(node.value):
+            found.append(node.value)
     return found
+
+
+def is_module(text: str) -> bool:
+    """Whether a text is the full name of one of our modules, such as `import_module` is given."""
+    return text.startswith("scylla_spark.") and PACKAGE.joinpath(*text.split(".")[1:]).with_suffix(".py").is_file()
 
 
 def modules() -> list[Path]:
@@ -218,7 +212,9 @@ def test_imports_go_one_way():
 @pytest.mark.slow
 def test_no_files_import_each_other_in_a_circle_however_late():
     graph = {
-        module_name(path): {module for name in imports(path.read_text()) if (module := file_of(name)) is not None}
+        (own := module_name(path)): {
+            file for name in imports(path.read_text()) if (file := file_of(name)) not in (None, own)
+        }
         for path in PACKAGE.rglob("*.py")
     }
     assert circles(graph) == []
@@ -294,7 +290,7 @@ def test_a_circle_is_found():
         ("core", "from scylla_spark.io.kafka.topics import located"),
         ("core", "from scylla_spark.core.engine.partition import Mark"),
         ("io.host", "from scylla_spark.io.kafka.topics import located"),
-        ("io.kafka", "from scylla_spark.services.process_main import serve"),
+        ("io.kafka", "from scylla_spark.processes.process_main import serve"),
         ("io.kafka", "from scylla_spark.io.delta import rows"),
         ("services.ingest", "from scylla_spark.services.dispatch.metrics import DispatchMetrics"),
         ("services.dispatch", "from scylla_spark.services.ingest.progress import Progress"),
@@ -338,7 +334,7 @@ def test_kafka_and_spark_are_imported_only_where_the_outside_is_touched():
     elsewhere = [
         path
         for path in modules()
-        if part_of(path).partition(".")[0] not in ("io", "services", "demo", "bench", "doctor")
+        if part_of(path).partition(".")[0] not in ("io", "services", "api", "demo", "bench", "doctor")
     ]
     speaking = [path for path in elsewhere if "kafka" in path.read_text()]  # to parse all is a second
     assert speaking, "of its own topics"
@@ -351,12 +347,12 @@ def test_the_whole_api_is_asked_in_its_own_folder_so_that_unit_tests_stay_quick(
         "tests.support.api_site",
         "tests.support.dashboard_site",
         "tests.support.served_site",
-        "scylla_spark.services.api.app",
+        "scylla_spark.api.app",
     }
     speaking = [
         path
         for path in (ROOT / "tests" / "unit").glob("*.py")
-        if "_site" in (text := path.read_text()) or "api.app" in text
+        if path.name != Path(__file__).name and ("_site" in (text := path.read_text()) or "api.app" in text)
     ]
     found = [
         (path.name, name)
@@ -419,8 +415,8 @@ def test_jobs_are_small():
 def test_settings_of_the_whole_interpreter_belong_to_entries_of_processes():
     """Somebody's notebook that starts a deployment keeps its own garbage collector and thread switches."""
     entries = {
-        "services/process_main.py", "services/api/__main__.py", "cli/__init__.py", "executors/local/forkserver.py", "transforms/records.py",
-        "executors/restore_process.py",  # gives back what a handler has changed
+        "processes/process_main.py", "api/__main__.py", "cli/__init__.py", "executors/local/forkserver.py", "transforms/records.py",
+        "handlers/restore_process.py",  # gives back what a handler has changed
     }  # fmt: skip
     calls = re.compile(r"\bsys\.setswitchinterval\(|\bgc\.(?:freeze|set_threshold|disable)\(")
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if calls.search(path.read_text())}

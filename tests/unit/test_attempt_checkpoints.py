@@ -1,9 +1,9 @@
 """What handlers say of their work, as the engine records it and hands it to the next attempt."""
 
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.stored_task_records import ScanRow
-from scylla_spark.core.task import FAILED, MAX_LAST_ERROR_CHARS, STARTED, TIMED_OUT, YIELDED, Failure, LastError
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.stored_records import ScanRow
+from scylla_spark.core.tasks.task import FAILED, MAX_LAST_ERROR_CHARS, STARTED, TIMED_OUT, YIELDED, Failure, LastError
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 LEFT = WorkNote(progress=0.5, checkpoint='{"row":7}')

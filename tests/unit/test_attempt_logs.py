@@ -8,12 +8,12 @@ import pytest
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.access.redaction import Redaction
 from scylla_spark.core.records.log_record import LogLine, bounded, decode
-from scylla_spark.core.redaction import Redaction
-from scylla_spark.executors.local.log_writer import LogWriter
-from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.handlers.log_ring import LogMemory
+from scylla_spark.handlers.log_writer import LogWriter
+from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, _Source, known_secrets
 from scylla_spark.services.dispatch.log_queue import LogQueue

@@ -16,7 +16,7 @@ from scylla_spark.core.plan.suspect_inputs import Met
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.records.fact import Fact, Unreadable
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.task import Failure
 from tests.support.planner_harness import SECOND, START, PlannerHarness, key_of
 
 MINUTE = 60 * SECOND

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.backlog import Backlog
 
 

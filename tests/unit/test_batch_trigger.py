@@ -6,11 +6,11 @@ import pytest
 
 from scylla_spark import Retry, Schedule, Trigger, handler
 from scylla_spark.client.schedules.selection import KINDS, Selection
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.triggers.trigger import OnBatch, checked
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.dashboard.schedules import KINDS as SHOWN
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.dashboard.schedules import KINDS as SHOWN
 from scylla_spark.testing import world
 from tests.support.planner_harness import PlannerHarness, key_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from scylla_spark.bench.deployment_under_test import Options, files_in, stored_tasks
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import DEFERRED, TASKS
 from tests.support.delta_tables import append, at, make, task
 

@@ -12,9 +12,9 @@ from kafka.errors import IllegalStateError
 from scylla_spark.client.tasks import handle as handles
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import UnreachableError, WaitTimeoutError
 from scylla_spark.io.kafka import topics
 from scylla_spark.io.kafka.records_reader import LogReader

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from scylla_spark.services.api.http import caller_gone
-from scylla_spark.services.api.http.caller_gone import while_heard
+from scylla_spark.api.http import caller_gone
+from scylla_spark.api.http.caller_gone import while_heard
 
 
 def request(gone):

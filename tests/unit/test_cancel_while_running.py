@@ -5,7 +5,7 @@ import pytest
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
 from scylla_spark.core.records.command import CANCEL
-from scylla_spark.core.task import CANCELLED, FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT
+from scylla_spark.core.tasks.task import CANCELLED, FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT
 from tests.support.engine_harness import RETRY, Harness
 
 

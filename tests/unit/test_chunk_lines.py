@@ -9,11 +9,11 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.log_record import decode
 from scylla_spark.executors.interface import HearsLines, LogTerms
-from scylla_spark.executors.local.log_writer import LogWriter
-from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.log_ring import LogMemory
 from scylla_spark.executors.spark import chunk_lines
 from scylla_spark.executors.spark.chunk_lines import ChunkLines, frames_of
+from scylla_spark.handlers.log_ring import LogMemory
+from scylla_spark.handlers.log_writer import LogWriter
+from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs
 
 TERMS = LogTerms(head=4_096, tail=128 * 1024, line=80)

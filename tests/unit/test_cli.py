@@ -25,10 +25,10 @@ from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.resend_rejected import repaired
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
-from scylla_spark.core.task import Failure, Retry
-from scylla_spark.core.task_status import Attempt, TaskStatus
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.status import Attempt, TaskStatus
+from scylla_spark.core.tasks.task import Failure, Retry
 from scylla_spark.errors import ArgumentError, ExitCode, UnreachableError
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
 from tests.support.delta_tables import append, at, fact, make, rejected, task

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scylla_spark.api.tasks.views import RetryBody
 from scylla_spark.clock import iso
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import (
     CANCEL,
     MAX_RECORD_BYTES,
@@ -20,8 +20,8 @@ from scylla_spark.core.records.command import (
     encode,
     validate,
 )
-from scylla_spark.core.task import Retry
-from scylla_spark.services.api.tasks.views import RetryBody
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.task import Retry
 
 RULES = Rules(partitions=8)
 NOW = 1_790_000_000_000_000

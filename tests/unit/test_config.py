@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from scylla_spark.config.settings import Queue, Settings, flatten, origins
-from scylla_spark.core.queues_in_force import start_definitions
+from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.duration import duration, duration_ms, duration_us
 from scylla_spark.errors import ConfigError
 

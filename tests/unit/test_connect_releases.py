@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, Outcome
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, Outcome
 from scylla_spark.executors.connect import pool
 from scylla_spark.executors.connect.pool import ConnectPool
 from scylla_spark.executors.connect.releases import Releases

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from scylla_spark.core.task import MAX_RESULT_BYTES
+from scylla_spark.core.tasks.task import MAX_RESULT_BYTES
 from scylla_spark.errors import ArgumentError, SetupError
 from scylla_spark.worker.containers import container_slot as place
 from scylla_spark.worker.containers import watchdog

@@ -2,10 +2,10 @@
 
 from scylla_spark.core.engine.action import Reload
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.stored_task_records import ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import FAILED
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.stored_records import ScanRow
+from scylla_spark.core.tasks.task import FAILED
 from scylla_spark.name_fingerprint import fingerprint
 from tests.support.engine_harness import NOW, SECOND, Harness
 

@@ -9,10 +9,10 @@ import pytest
 from scylla_spark.config.settings import Queue, Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.queues_in_force import start_definitions
+from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.core.records.command import Command, Rules
-from scylla_spark.core.task import Retry, Task
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Retry, Task
 from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.spark.pool import SparkPool

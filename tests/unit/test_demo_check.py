@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import CANCELLED, FAILED, SUCCEEDED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import CANCELLED, FAILED, SUCCEEDED
 from scylla_spark.demo import check, schedules
 from scylla_spark.demo.evidence import Completion, History, Reject, ScheduledRun, Wait, Want, visits
 from scylla_spark.testing.history import Run

@@ -7,10 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.demo import collect_evidence, handlers, schedules
 from scylla_spark.demo.evidence import ScheduledRun
-from scylla_spark.executors.handler_registry import load as load_handlers
+from scylla_spark.handlers.registry import load as load_handlers
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import Table
 

@@ -19,13 +19,13 @@ from scylla_spark.errors import (
     SetupError,
     UnreachableError,
 )
-from scylla_spark.executors import catalog as executors
 from scylla_spark.executors.interface import OnSession
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.http_get import fetch
-from scylla_spark.services import deployment
-from scylla_spark.services import roles as catalog
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes import deployment
+from scylla_spark.processes import roles as catalog
+from scylla_spark.processes.deployment import Deployment
+from scylla_spark.services.dispatch import executor_catalog as executors
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.service import DispatchService
 from scylla_spark.services.dispatch.tasks_tail import TasksTail

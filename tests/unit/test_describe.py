@@ -3,9 +3,9 @@
 import pytest
 
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import RATE_LIMITED, YIELDED, Failure
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import RATE_LIMITED, YIELDED, Failure
 from scylla_spark.services.dispatch.describe import explain
 from tests.support.engine_harness import NOW, SECOND, Harness
 

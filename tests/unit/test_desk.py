@@ -10,13 +10,13 @@ import time
 import pytest
 import structlog
 
+from scylla_spark.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
+from scylla_spark.api.leases.desks import DeskConnection
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Answer, Call, Granted, Scarcity, Want
+from scylla_spark.core.leases.messages import Answer, Call, Granted, Scarcity, Want
 from scylla_spark.core.records.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConfigError, UnreachableError
-from scylla_spark.services.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
-from scylla_spark.services.api.leases.desks import DeskConnection
 from scylla_spark.services.dispatch.lease_desk import Desk
 
 NOW = 1_700_000_000_000_000
@@ -347,7 +347,7 @@ def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monke
 
     async def play():
         connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
-        monkeypatch.setattr("scylla_spark.services.api.leases.desks._PATIENCE_S", 0.1)
+        monkeypatch.setattr("scylla_spark.api.leases.desks._PATIENCE_S", 0.1)
         with pytest.raises(UnreachableError):
             await connection.ask("queue", "q")
         assert not connection._waiting
@@ -430,7 +430,7 @@ def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(de
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", [True, False])
 def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, monkeypatch, looks, slow):
-    monkeypatch.setattr("scylla_spark.services.api.leases.desks._BODY_TURNS", 5)
+    monkeypatch.setattr("scylla_spark.api.leases.desks._BODY_TURNS", 5)
 
     async def play():
         coming = CallsOnTheWay()
@@ -449,7 +449,7 @@ def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, 
 
 @pytest.mark.slow
 def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.api.leases.desks._HAND_ON_S", 0.1)
+    monkeypatch.setattr("scylla_spark.api.leases.desks._HAND_ON_S", 0.1)
 
     async def play():
         coming = CallsOnTheWay()

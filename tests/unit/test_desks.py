@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark.services.api.leases import desks as module
-from scylla_spark.services.api.leases.desks import Desks
+from scylla_spark.api.leases import desks as module
+from scylla_spark.api.leases.desks import Desks
 
 
 class Looks(Desks):

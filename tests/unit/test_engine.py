@@ -4,18 +4,19 @@ import random
 
 import pytest
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import Gate, QueueLimits
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
-from scylla_spark.core.stored_task_records import Known, ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import (
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import Known, ScanRow
+from scylla_spark.core.tasks.task import (
     ABORTED,
     CANCELLED,
     FAILED,
@@ -26,7 +27,6 @@ from scylla_spark.core.task import (
     YIELDED,
     Failure,
 )
-from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from scylla_spark.client.scheduler import Scheduler
+from scylla_spark import Scheduler
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import CANCEL, Command, Rules, WireRetry, validate
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES, Retry
-from scylla_spark.core.uuid7 import Uuid7
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES, Retry
+from scylla_spark.core.tasks.uuid7 import Uuid7
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
 from tests.support.waiting import eventually
 
@@ -289,7 +289,7 @@ class LocalDeployment(nullcontext):
 
 
 def test_a_second_local_deployment_in_a_process_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.deployment.Deployment", LocalDeployment)
+    monkeypatch.setattr("scylla_spark.processes.deployment.Deployment", LocalDeployment)
     with Scheduler.local(tmp_path), pytest.raises(ConflictError, match="already runs in this process"):
         Scheduler.local().__enter__()
     with Scheduler.local(tmp_path) as again:
@@ -388,8 +388,8 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
 
 def test_a_restored_task_keeps_its_time_unless_that_has_passed_and_its_data():
     from scylla_spark.client.tasks.enqueue_arguments import restored
-    from scylla_spark.core.key import TaskKey
     from scylla_spark.core.records.command import ENQUEUE, Command
+    from scylla_spark.core.tasks.key import TaskKey
 
     old = Command(
         ENQUEUE, TaskKey(1_000, "lane", "k"), 5, handler="h", queue="q", payload='{"a":1}', priority=3, extra='{"x":1}'

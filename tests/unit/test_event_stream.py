@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from scylla_spark.services.api.http.event_stream import EventStream
+from scylla_spark.api.http.event_stream import EventStream
 
 
 async def events():

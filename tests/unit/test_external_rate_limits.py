@@ -5,9 +5,9 @@ import pytest
 from scylla_spark.core.engine import action, external_rate_limits
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, OutcomeRecord
-from scylla_spark.core.task import RATE_LIMITED, YIELDED, Failure
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import RATE_LIMITED, YIELDED, Failure
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 from tests.support.worker_harness import PullWorld
 

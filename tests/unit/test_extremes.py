@@ -10,10 +10,10 @@ from scylla_spark import failpoint
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
-from scylla_spark.core.storable_instants import LATEST_US
-from scylla_spark.core.task import Retry
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Retry
 from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records import fact
 from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,
@@ -24,8 +22,10 @@ from scylla_spark.core.records.fact import (
     encode_fence,
     encode_resign,
 )
-from scylla_spark.core.storable_instants import LATEST_US
-from scylla_spark.core.task import MAX_RESULT_BYTES, Failure
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import MAX_RESULT_BYTES, Failure
 
 KEY = TaskKey(1, "a", "b")
 FENCE = Fence(4, "n")

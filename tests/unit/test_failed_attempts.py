@@ -6,8 +6,8 @@ import pytest
 import structlog.testing
 
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import ABORTED, FAILED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
 from scylla_spark.services.dispatch import failed_attempts
 from scylla_spark.services.dispatch.failed_attempts import FailedAttempts
 from scylla_spark.services.dispatch.metrics import DispatchMetrics

@@ -8,7 +8,7 @@ from kafka.errors import TopicAuthorizationFailedError
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 from tests.support.engine_harness import NOW, SECOND, Harness
 

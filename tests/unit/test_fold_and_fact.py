@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.fold_commands import Folded, fold
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import NO_FENCE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable
+from scylla_spark.core.tasks.fold_commands import Folded, fold
+from scylla_spark.core.tasks.key import TaskKey
 
 KEY = TaskKey(1, "a", "b")
 commands = st.lists(

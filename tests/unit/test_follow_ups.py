@@ -7,21 +7,21 @@ from datetime import datetime
 
 import pytest
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
-from scylla_spark.core.follow_up import EVENT, MAX_FOLLOW_UPS, TASK, FollowUp, unique_key
-from scylla_spark.core.follow_up_task import command_of, read_task
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command, encode
-from scylla_spark.core.stored_task_records import ScanRow
-from scylla_spark.core.task import FAILED, STARTED, SUCCEEDED, YIELDED, Failure, Retry
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.follow_up import EVENT, MAX_FOLLOW_UPS, TASK, FollowUp, unique_key
+from scylla_spark.core.tasks.follow_up_task import command_of, read_task
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import ScanRow
+from scylla_spark.core.tasks.task import FAILED, STARTED, SUCCEEDED, YIELDED, Failure, Retry
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors import follow_ups
-from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import is_note, read_follow_up
+from scylla_spark.handlers import follow_ups
+from scylla_spark.handlers.framing import ProtocolError
+from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.follow_ups import event_record
 from scylla_spark.testing.call_notes import HeardCall
 from tests.support.engine_harness import NOW, SECOND, Harness

@@ -12,7 +12,7 @@ import pytest
 
 from scylla_spark.client.tasks import explain
 from scylla_spark.clock import iso
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.host import http_get
 from tests.support.delta_tables import at
 

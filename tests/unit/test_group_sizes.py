@@ -6,7 +6,6 @@ from datetime import date, timedelta
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log, unwritten_changes
@@ -14,6 +13,7 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.records.fact import Fact, Unreadable
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.kafka.topics import MAX_MESSAGE_BYTES
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 

@@ -6,15 +6,15 @@ import pytest
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits, retry_of
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.queue_definition import read_queue
-from scylla_spark.core.queues_in_force import QueuesInForce
+from scylla_spark.core.queues.definition import read_queue
+from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
-from scylla_spark.executors import catalog
-from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.isolation import Isolation
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
 from scylla_spark.executors.unsandboxed import Unsandboxed
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.isolation import Isolation
+from scylla_spark.services.dispatch import executor_catalog as catalog
 from scylla_spark.services.dispatch.describe import describe_waiting, explain
 from scylla_spark.services.dispatch.engine_settings import limits_of
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies

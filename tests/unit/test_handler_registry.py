@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark.core.task import Retry
+from scylla_spark.core.tasks.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
-from scylla_spark.executors import handler_registry
-from scylla_spark.executors.handler_registry import handler, load, look_in_current_folder
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
-from scylla_spark.services import process_main
+from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.registry import handler, load, look_in_current_folder
+from scylla_spark.processes import process_main
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +219,7 @@ def test_module_files_are_imported_once_and_see_their_neighbours(tmp_path):
     (tmp_path / "neighbour_of_handlers.py").write_text("NAME = 'from.file'\n")
     file = tmp_path / "handlers_in_a_file.py"
     file.write_text(
-        "from neighbour_of_handlers import NAME\nfrom scylla_spark.executors.handler_registry import handler\n"
+        "from neighbour_of_handlers import NAME\nfrom scylla_spark.handlers.registry import handler\n"
         "@handler(NAME)\ndef h(task): return 1\n"
     )
     first = load([str(file)])["from.file"].function

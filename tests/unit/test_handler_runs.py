@@ -2,13 +2,13 @@
 
 import random
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.tasks.key import TaskKey
 
 
 def looked_at_each(keys: set[TaskKey], now: int) -> int:

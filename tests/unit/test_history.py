@@ -2,9 +2,9 @@
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import TOO_LATE, Fact
-from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, STARTED, SUCCEEDED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import CANCELLED, EXPIRED, FAILED, STARTED, SUCCEEDED
 from scylla_spark.testing import history, judge, measures
 from scylla_spark.testing.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
 

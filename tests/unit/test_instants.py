@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import TypeAdapter
 
+from scylla_spark.api.context import Instant
 from scylla_spark.cli.commands.task_import import _keywords
 from scylla_spark.cli.context import instant
 from scylla_spark.clock import read_instant, to_us
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.records.command import Command, Rules, validate
-from scylla_spark.core.task_filter import read_filter
-from scylla_spark.services.api.context import Instant
-from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.request_values import instant_given
+from scylla_spark.core.tasks.filter import read_filter
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.dashboard.own_api import ApiProblem
+from scylla_spark.dashboard.request_values import instant_given
 
 MOMENT = to_us(datetime(2026, 11, 30, 10, tzinfo=UTC))
 HTTP = TypeAdapter(Instant)

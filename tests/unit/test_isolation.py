@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConfigError
-from scylla_spark.executors import handler_registry
-from scylla_spark.executors.handler_registry import handler, load
-from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.isolation import Isolation, Wishes, asked_by, size_bytes
 from scylla_spark.executors.local import sandbox, system_call_filter
 from scylla_spark.executors.local.forkserver import describe_handler
 from scylla_spark.executors.local.forkserver_handle import parse_handler
-from scylla_spark.executors.local.messages import Verdict
 from scylla_spark.executors.local.resource_limits import Confinement, tidy
+from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.isolation import Isolation, Wishes, asked_by, size_bytes
+from scylla_spark.handlers.messages import Verdict
+from scylla_spark.handlers.registry import handler, load
 from scylla_spark.worker.handlers import resolved
 
 

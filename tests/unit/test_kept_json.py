@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from scylla_spark.core.kept_json import MAX_LEVELS, kept_text
+from scylla_spark.api.leases.views import SyncBody, bounded
+from scylla_spark.core.tasks.kept_json import MAX_LEVELS, kept_text
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.local.call_notes import _object_text
-from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.handler_call import encode_result
 from scylla_spark.executors.local.report import read, read_note
-from scylla_spark.services.api.leases.views import SyncBody, bounded
+from scylla_spark.handlers.call import encode_result
+from scylla_spark.handlers.call_notes import _object_text
+from scylla_spark.handlers.framing import ProtocolError
 from scylla_spark.worker.containers.ending import verdict_of_output
 from scylla_spark.worker.containers.last_lines import LastLines
 from scylla_spark.worker.lease import Lease

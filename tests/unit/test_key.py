@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
-from scylla_spark.core.key import TaskKey, murmur2, names_a_task, partition_of
-from scylla_spark.core.output import outputs_place
+from scylla_spark.core.tasks.key import TaskKey, murmur2, names_a_task, partition_of
+from scylla_spark.core.tasks.output import outputs_place
 from scylla_spark.errors import ArgumentError
 
 

@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from scylla_spark.executors.local import opentelemetry_spans
+from scylla_spark.handlers import opentelemetry_spans
 
 
 class Silent(SpanExporter):

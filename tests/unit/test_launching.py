@@ -13,9 +13,9 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.state import plan_log, schedule_entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Unreadable
-from scylla_spark.core.task import Failure
-from scylla_spark.core.task_filter import OneOf, read_filter
-from scylla_spark.core.task_tags import is_tag
+from scylla_spark.core.tasks.filter import OneOf, read_filter
+from scylla_spark.core.tasks.tags import is_tag
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.schemas import FIRES, JOBS, Table
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of

@@ -7,8 +7,10 @@ import random
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import (
+from scylla_spark.api.leases import call_router
+from scylla_spark.api.leases.call_router import LeaseCalls
+from scylla_spark.api.leases.views import ErrorBody
+from scylla_spark.core.leases.messages import (
     LOST,
     OK,
     UNAVAILABLE,
@@ -22,11 +24,9 @@ from scylla_spark.core.lease_messages import (
     folded,
     new_token,
 )
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import UnreachableError
-from scylla_spark.services.api.leases import call_router
-from scylla_spark.services.api.leases.call_router import LeaseCalls
-from scylla_spark.services.api.leases.views import ErrorBody
 
 RNG = random.Random(1)
 

@@ -19,11 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import CANCELLED, ENDED, FOREIGN, LOST, OK, Granted
+from scylla_spark.core.leases.messages import CANCELLED, ENDED, FOREIGN, LOST, OK, Granted
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import STARTED, Failure
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import STARTED, Failure
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.engine_harness import SECOND
 from tests.support.worker_harness import PullWorld

@@ -7,13 +7,13 @@ import pytest
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import OK
+from scylla_spark.core.leases.messages import OK
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.stored_task_records import ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import Failure
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import ScanRow
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.name_fingerprint import fingerprint
 from tests.support.engine_harness import NOW, SECOND
 from tests.support.worker_harness import PullWorld

@@ -6,13 +6,11 @@ import weakref
 
 import pytest
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.leases import repeated_calls
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import (
+from scylla_spark.core.leases.messages import (
     CANCELLED,
     ENDED,
     FOREIGN,
@@ -26,13 +24,15 @@ from scylla_spark.core.lease_messages import (
     Want,
     folded,
 )
-from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, read_links
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.desk_messages import ANSWER, MAX_LINE_BYTES, line
-from scylla_spark.core.stored_task_records import ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import Failure
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import MAX_OUTPUTS, OutputLink, read_links
+from scylla_spark.core.tasks.stored_records import ScanRow
+from scylla_spark.core.tasks.task import Failure
 from tests.support.engine_harness import NOW, SECOND
 from tests.support.worker_harness import PullWorld
 

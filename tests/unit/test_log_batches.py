@@ -8,8 +8,8 @@ import pytest
 from kafka import TopicPartition
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogLine, LogRecord, encode
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.services.ingest import log_batches
 from scylla_spark.services.ingest.log_batches import LogBatches
 from scylla_spark.transforms import bounded_arrow

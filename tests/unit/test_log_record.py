@@ -7,9 +7,9 @@ from itertools import cycle
 
 import pytest
 
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogLine, LogRecord, bounded, decode, encode, in_order, marker
 from scylla_spark.core.records.rejection_reason import Reason
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.services.ingest.log_batches import _Batch
 from scylla_spark.transforms.bounded_arrow import MAX_BYTES
 from scylla_spark.transforms.log_rows import LogMessage, log_rows

@@ -11,11 +11,11 @@ import threading
 
 import pytest
 
-from scylla_spark.core.redaction import Redaction
-from scylla_spark.executors.local.capture import Output
-from scylla_spark.executors.local.log_writer import LogWriter, RecordKeeper
-from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.core.access.redaction import Redaction
+from scylla_spark.handlers.capture import Output
+from scylla_spark.handlers.log_ring import LogMemory
+from scylla_spark.handlers.log_writer import LogWriter, RecordKeeper
+from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines
 
 ROW = TaskRow(1, "lane", "key", "{}", 1, 7, "default", 0, 1000)

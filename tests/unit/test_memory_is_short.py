@@ -2,18 +2,18 @@
 
 import pytest
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import FAILED, Failure
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
+from scylla_spark.core.tasks.task import FAILED, Failure
 from scylla_spark.name_fingerprint import chosen, fingerprint
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 from tests.support.worker_harness import PullWorld

@@ -1,6 +1,6 @@
 """How many hours of deferred tasks are folded at once."""
 
-from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.io.delta.spark_tables import HourBucket
 from scylla_spark.services.ingest.merge_deferred import slice_end
 

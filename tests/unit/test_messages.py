@@ -8,7 +8,7 @@ import pytest
 
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult
 from scylla_spark.core.records.command import Rejection, Rules, validate
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.duration import duration_shown
 from scylla_spark.errors import WaitTimeoutError
 

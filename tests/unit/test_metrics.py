@@ -5,8 +5,8 @@ from prometheus_client import generate_latest
 
 from scylla_spark.config.settings import Metrics
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
 from scylla_spark.io.host.http_get import fetch
 from scylla_spark.services.dispatch import describe
 from scylla_spark.services.dispatch.describe import describe_due

@@ -9,8 +9,8 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import Command, Rules, validate
 from scylla_spark.errors import ArgumentError, ConfigError
-from scylla_spark.executors import handler_registry
-from scylla_spark.executors.handler_registry import handler
+from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.registry import handler
 from scylla_spark.name import is_name
 from tests.support.fine_and_wrong_names import FINE_NAMES, WRONG_NAMES
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notice_proof import is_proven
+from scylla_spark.core.notifications.proof import is_proven
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.commands.rules import MOST_RULES
 from scylla_spark.core.plan.notices.gathering import MOST_INCIDENTS, MOST_TOLD
@@ -16,7 +15,8 @@ from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Fence, Unreadable
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Failure
 from tests.support.planner_harness import CHANNELS, SECOND, START, PlannerHarness, assert_same
 
 EVERY_HOUR = {"kind": "every", "period": "1h"}

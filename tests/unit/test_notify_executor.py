@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.config.notify import Notify
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notice_proof import is_proven, notice_key, proof_of
-from scylla_spark.core.task import Failure, Invocation, Outcome
+from scylla_spark.core.notifications.proof import is_proven, notice_key, proof_of
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Failure, Invocation, Outcome
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.notify import address, delivery
 from scylla_spark.executors.notify.delivery import Delivered, deliver, judged

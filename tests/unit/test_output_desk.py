@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.core.output import outputs_place
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.tasks.output import OutputTerms, outputs_place
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.interface import OutputTerms
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
-from scylla_spark.executors.local.messages import task_row
 from scylla_spark.executors.local.output_desk import HandedOutputs, OutputDesk
+from scylla_spark.handlers.messages import task_row
+from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.io.host.output_files import OutputFiles
 from tests.support.executor_conformance import invocation
 from tests.support.waiting import eventually

@@ -10,27 +10,27 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.client.tasks.outputs import outputs_of
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.output import (
+from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import (
     MAX_OUTPUTS,
     OutputLink,
+    OutputTerms,
     is_output_name,
     links_text,
     outputs_place,
     read_link,
     read_links,
 )
-from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
-from scylla_spark.core.task_status import attempt_of
+from scylla_spark.core.tasks.status import attempt_of
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
-from scylla_spark.executors.interface import OutputTerms
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
-from scylla_spark.executors.local.call_notes import CallNotes
-from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.messages import OUTPUT, TaskRow
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report
+from scylla_spark.handlers.call_notes import CallNotes
+from scylla_spark.handlers.framing import ProtocolError
+from scylla_spark.handlers.messages import OUTPUT, TaskRow
+from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.io.host.output_files import OutputFiles
 
 KEY = TaskKey(1_800_000_000_000_000, "lane/../x", "u")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
@@ -17,6 +16,7 @@ from scylla_spark.core.plan.tables.watch import Place
 from scylla_spark.core.plan.times import cron
 from scylla_spark.core.plan.times.fire_times import Every, FireTimes
 from scylla_spark.core.records.fact import Fact, Unreadable
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.duration import duration_ms
 from scylla_spark.table_place import TablePlaces
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of

@@ -3,14 +3,14 @@
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.executors import catalog
 from scylla_spark.executors.connect.pool import ConnectPool
-from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.isolated_pools import OwnPool
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.loops.pool import POOL
 from scylla_spark.executors.spark.pool import SparkPool
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.isolation import Isolation
+from scylla_spark.services.dispatch import executor_catalog as catalog
 
 HANDLERS = [
     HandlerInfo("limited", isolation=Isolation(level="limits")),

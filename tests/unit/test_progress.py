@@ -2,7 +2,7 @@
 
 import pytest
 
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.errors import ConfigError
 from scylla_spark.services.ingest.progress import Progress, check_position
 

@@ -5,25 +5,25 @@ from itertools import count
 
 import pytest
 
-from scylla_spark.core.attempt_note import (
+from scylla_spark.api.leases.views import SignBody, SyncBody
+from scylla_spark.core.access.redaction import Redaction
+from scylla_spark.core.leases.messages import Call, Sign
+from scylla_spark.core.records.desk_messages import CALL, line, read_request
+from scylla_spark.core.tasks.attempt_note import (
     MAX_SAID_NOTE_CHARS,
     WorkNote,
     checked_progress_note,
     fitted_progress_note,
     how_far,
 )
-from scylla_spark.core.lease_messages import Call, Sign
-from scylla_spark.core.records.desk_messages import CALL, line, read_request
-from scylla_spark.core.redaction import Redaction
-from scylla_spark.core.task import FAILED, Outcome
+from scylla_spark.core.tasks.task import FAILED, Outcome
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.local import call_notes
-from scylla_spark.executors.local.call_notes import CallNotes
-from scylla_spark.executors.local.framing import FrameReader
-from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.spark import worker as spark_worker
-from scylla_spark.services.api.leases.views import SignBody, SyncBody
+from scylla_spark.handlers import call_notes
+from scylla_spark.handlers.call_notes import CallNotes
+from scylla_spark.handlers.framing import FrameReader
+from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.describe import explain
 from scylla_spark.services.dispatch.note_redaction import NoteRedaction
 from scylla_spark.worker.lease import Lease

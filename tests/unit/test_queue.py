@@ -4,7 +4,7 @@ import pytest
 
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.queue import Gate, QueueLimits
-from scylla_spark.core.task import FAILED, NOT_STARTED
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 

@@ -12,7 +12,7 @@ from scylla_spark.core.plan.commands.queues import MOST_QUEUES
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.core.records.fact import Fence, Unreadable
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import PlannerHarness, assert_same

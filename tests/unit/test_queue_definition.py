@@ -7,7 +7,7 @@ import pytest
 
 from scylla_spark.config.settings import Queue, Settings
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queue_definition import (
+from scylla_spark.core.queues.definition import (
     ATTRIBUTES,
     FIELDS,
     MAX_DEFINITION_BYTES,
@@ -16,7 +16,7 @@ from scylla_spark.core.queue_definition import (
     queue_text,
     read_queue,
 )
-from scylla_spark.core.task import Retry
+from scylla_spark.core.tasks.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.dispatch.engine_settings import limits_of
 

@@ -19,7 +19,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import Answer
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
-from scylla_spark.core.queue_definition import FIELDS, read_queue
+from scylla_spark.core.queues.definition import FIELDS, read_queue
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from tests.support.planner_harness import PlannerHarness
 

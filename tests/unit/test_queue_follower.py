@@ -12,10 +12,10 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.plan.state.stored_definition import QUEUE, DefinitionChange, StoredDefinition
-from scylla_spark.core.queue_definition import QueueDefinition
-from scylla_spark.core.queues_in_force import QueuesInForce
+from scylla_spark.core.queues.definition import QueueDefinition
+from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.records.fact import Fence, encode_fence
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.services.dispatch import queue_definitions
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
 from tests.support.waiting import eventually

@@ -5,10 +5,10 @@ from concurrent.futures import Future
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues.definition import QueueDefinition
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 
 NOW = 1_700_000_000_000_000

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.services.ready_line import read_ready_line, ready_block, ready_facts, ready_line
+from scylla_spark.processes.ready_line import read_ready_line, ready_block, ready_facts, ready_line
 
 FACTS = {"roles": ["ingest", "dispatch"], "pid": 7, "kafka": "127.0.0.1:9092", "data": "/tmp/ü", "metrics": None}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
+from scylla_spark.api.follow.recent_records import BeyondTables, Raw
+from scylla_spark.api.follow.stream_positions import Position, positions_text, read_positions
+from scylla_spark.api.follow.stream_replay import _Fences
 from scylla_spark.core.records.command import ENQUEUE, Command, Rules, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.api.follow.recent_records import BeyondTables, Raw
-from scylla_spark.services.api.follow.stream_positions import Position, positions_text, read_positions
-from scylla_spark.services.api.follow.stream_replay import _Fences
 from tests.support.delta_tables import at
 
 RULES = Rules(1)

@@ -7,13 +7,13 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.clock import from_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.hours_with_open_tasks import OpenHours
-from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tables.open_hours import OpenHours
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.io.delta.rows import fact
 from scylla_spark.schemas import TASKS
 from scylla_spark.transforms import bounded_arrow, records

@@ -6,10 +6,10 @@ import pytest
 
 from scylla_spark import Settings
 from scylla_spark.client.connection import Connection
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, encode_facts
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.kafka.records_reader import LogReader, _ReadLog
 from tests.support.delta_tables import at

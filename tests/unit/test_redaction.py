@@ -7,7 +7,7 @@ import json
 import pytest
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.redaction import Redaction
+from scylla_spark.core.access.redaction import Redaction
 
 REDACTION = Redaction(["s3cr3t-value", "abc"])
 

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES, Invocation
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES, Invocation
 from scylla_spark.executors.local.forkserver_handle import News, parse_handler, parse_news
-from scylla_spark.executors.local.framing import FrameReader, ProtocolError, pack
-from scylla_spark.executors.local.messages import CallRecord, extended
 from scylla_spark.executors.local.report import is_note, read, read_extension, read_note
+from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
+from scylla_spark.handlers.messages import CallRecord, extended
 
 GOOD = [3, "succeeded", 1_800_000_000_000_000, 20, '{"a":1}', None, 0, "out"]
 

@@ -17,9 +17,9 @@ import warnings
 
 import pytest
 
-from scylla_spark.executors import restore_process, watched_modules
-from scylla_spark.executors.restore_process import Surroundings
-from scylla_spark.executors.shared_resources import setup
+from scylla_spark.handlers import restore_process, watched_modules
+from scylla_spark.handlers.restore_process import Surroundings
+from scylla_spark.handlers.shared_resources import setup
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from scylla_spark.core.plan.template_names import names_of
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, OnAbsence, OnEvent, OnRuns, OnTable
-from scylla_spark.core.task import NOT_GIVEN
+from scylla_spark.core.tasks.task import NOT_GIVEN
 from scylla_spark.errors import ArgumentError
 
 NIGHTLY = {"kind": "cron", "expression": "0 2 * * *", "tz": "Europe/Berlin"}

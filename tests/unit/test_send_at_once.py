@@ -9,9 +9,9 @@ from kafka.errors import KafkaTimeoutError
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.action import SendFollowUps
-from scylla_spark.core.follow_up import FollowUp
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Rules
+from scylla_spark.core.tasks.follow_up import FollowUp
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.kafka.send_at_once import never_waiting, send_at_once
 from scylla_spark.services.dispatch import dispatcher
 from scylla_spark.services.dispatch.follow_ups import UNACKNOWLEDGED, FollowUpSender

@@ -6,7 +6,7 @@ import pytest
 
 from scylla_spark import handler, setup
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors import shared_resources
+from scylla_spark.handlers import shared_resources
 from scylla_spark.testing import call, world
 
 

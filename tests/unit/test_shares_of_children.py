@@ -5,7 +5,7 @@ import pytest
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.engine.shares_of_children import most_of
-from scylla_spark.core.task import SUCCEEDED, Outcome
+from scylla_spark.core.tasks.task import SUCCEEDED, Outcome
 from scylla_spark.services.dispatch.describe import describe_waiting, explain
 from tests.support.engine_harness import RETRY, SECOND, Harness
 

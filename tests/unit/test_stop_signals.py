@@ -12,7 +12,7 @@ from scylla_spark.errors import ExitCode
 
 HANGS = """
 import ctypes, threading
-from scylla_spark.services.stop_signals import StopSignals
+from scylla_spark.processes.stop_signals import StopSignals
 stop = threading.Event()
 signals = StopSignals(stop)
 threading.Thread(target=lambda: stop.wait() and print("asked to stop", flush=True), daemon=True).start()
@@ -24,9 +24,9 @@ STARTS = """
 import ctypes, sys, threading
 from pathlib import Path
 from scylla_spark.config.settings import Settings
-from scylla_spark.services.bounded_stop import Stop
-from scylla_spark.services.deployment import Deployment
-from scylla_spark.services.process_main import serve
+from scylla_spark.processes.bounded_stop import Stop
+from scylla_spark.processes.deployment import Deployment
+from scylla_spark.processes.process_main import serve
 
 class Stuck(Deployment):
     def _steps(self, stop):
@@ -41,7 +41,7 @@ serve(Stuck(Settings(_env_file=None, data_dir=Path(sys.argv[1])), roles=()), pri
 """
 LEAVES = """
 import threading
-from scylla_spark.services import stop_signals
+from scylla_spark.processes import stop_signals
 stop_signals._LEAVE_S = 0.1
 signals = stop_signals.StopSignals(threading.Event())
 signals.leave(5)

@@ -4,12 +4,12 @@ import pytest
 
 from scylla_spark.core.engine.action import Lookup
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.command import CANCEL, Command
-from scylla_spark.core.stored_task_records import Known, ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import CANCELLED
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.stored_records import Known, ScanRow
+from scylla_spark.core.tasks.task import CANCELLED
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 EARLY = TaskKey(NOW + SECOND, "a", "u1")  # stands in the log at 0, and is due within what was scanned before

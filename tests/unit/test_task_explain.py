@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from scylla_spark.client.tasks import explain
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task_state import READY
-from scylla_spark.core.task_status import TaskStatus, attempt_of
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.state import READY
+from scylla_spark.core.tasks.status import TaskStatus, attempt_of
 
 STATUS = TaskStatus(
     TaskKey(1_700_000_000_000_000, "a", "u"), READY, "h", "default", 0, {}, None, 0, None, cancel_requested=False

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.task_filter import FIELDS, OneOf, Range, TaskFilter, fields_by_kind, read_filter, without_fields
-from scylla_spark.core.task_state import OPEN
+from scylla_spark.core.tasks.filter import FIELDS, OneOf, Range, TaskFilter, fields_by_kind, read_filter, without_fields
+from scylla_spark.core.tasks.state import OPEN
 from scylla_spark.errors import ArgumentError
 
 NOW = to_us(datetime.fromisoformat("2026-11-22T12:00:00+00:00"))

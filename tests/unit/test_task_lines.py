@@ -9,8 +9,8 @@ import pytest
 from scylla_spark.cli.output import Output
 from scylla_spark.client.tasks.logs import LineFilter, _Told, place_of
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.log_record import LogLine, LogRecord, marker
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.kafka import task_lines_reader, topics
 from scylla_spark.io.kafka.task_lines_reader import LogLines

@@ -5,9 +5,9 @@ import itertools
 import polars as pl
 import pytest
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task_state import STATE_SQL, STATES, attempts_of, completion_of, state_of
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.state import STATE_SQL, STATES, attempts_of, completion_of, state_of
 
 KEY = TaskKey(100, "o", "u")
 CASES = list(

@@ -7,9 +7,9 @@ import pytest
 
 from scylla_spark import Schedule, Trigger
 from scylla_spark.client.tasks.enqueue_arguments import command
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, encode, validate
-from scylla_spark.core.task_tags import MAX_TAG_CHARS, MOST_TAGS, is_tag, tags_of_runs
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.tags import MAX_TAG_CHARS, MOST_TAGS, is_tag, tags_of_runs
 from scylla_spark.errors import ArgumentError
 from scylla_spark.testing import call, world
 from tests.support.worker_harness import PullWorld

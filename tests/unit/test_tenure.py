@@ -4,13 +4,13 @@ import pytest
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
-from scylla_spark.core.stored_task_records import Known, ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
-from scylla_spark.core.tenure import Basis
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import Known, ScanRow
+from scylla_spark.core.tasks.task import CANCELLED, FAILED, STARTED, SUCCEEDED
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 KEY = TaskKey(NOW, "a", "u")
@@ -250,7 +250,7 @@ def test_a_task_that_fails_at_once_for_ever_waits_a_little_between_attempts():
 
 
 def test_an_offer_of_another_partition_is_refused():
-    from scylla_spark.core.key import partition_of
+    from scylla_spark.core.tasks.key import partition_of
 
     world = Harness(Limits(partitions=8))
     for lane in (f"lane{n}" for n in range(40)):

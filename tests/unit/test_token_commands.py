@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from scylla_spark.core.access.token_text import digest_of, new_token
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.records.fact import Unreadable
-from scylla_spark.core.token_text import digest_of, new_token
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import PlannerHarness, assert_same
 

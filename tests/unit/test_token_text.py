@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.scopes import EVERYTHING, PLAIN, Rights, read_rights
-from scylla_spark.core.token_text import TokenText, digest_of, new_token, proves, read_token
+from scylla_spark.core.access.scopes import EVERYTHING, PLAIN, Rights, read_rights
+from scylla_spark.core.access.token_text import TokenText, digest_of, new_token, proves, read_token
 from scylla_spark.errors import ArgumentError
 
 

@@ -10,9 +10,9 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from scylla_spark.client.tasks.enqueue_arguments import command
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, encode, validate
-from scylla_spark.core.trace_context import current_traceparent, is_traceparent
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.trace_context import current_traceparent, is_traceparent
 from scylla_spark.testing import call, world
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)

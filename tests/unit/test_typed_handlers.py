@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from scylla_spark.client.tasks import enqueue_arguments
-from scylla_spark.core.task import Task, TaskContext
+from scylla_spark.core.tasks.task import Task, TaskContext
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors import handler_registry
-from scylla_spark.executors.handler_registry import handler, load, registered
-from scylla_spark.executors.local.handler_call import call
-from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.value_type import ValueType
+from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.call import call
+from scylla_spark.handlers.messages import TaskRow
+from scylla_spark.handlers.registry import handler, load, registered
+from scylla_spark.handlers.value_type import ValueType
 
 NOW = 1_800_000_000_000_000
 

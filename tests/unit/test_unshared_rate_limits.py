@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from scylla_spark.core.task import Task
+from scylla_spark.core.tasks.task import Task
 from scylla_spark.errors import RateLimited
-from scylla_spark.executors import handler_registry
-from scylla_spark.executors.handler_registry import handler, load
-from scylla_spark.executors.local.handler_call import call
-from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.call import call
+from scylla_spark.handlers.messages import TaskRow
+from scylla_spark.handlers.registry import handler, load
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scylla_spark import cli, log
 from scylla_spark.cli.output import Output, error
 from scylla_spark.config.settings import Log
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.visible import as_clause, spreadsheet_cell, visible, visible_json, visible_json_begin, visible_lines
 from tests.support.delta_tables import append, at, fact, make, rejected, task

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from scylla_spark import Abort, RateLimited, Worker, Yield
 from scylla_spark.cli.app import app
-from scylla_spark.core.lease_messages import folded
+from scylla_spark.core.leases.messages import folded
 from scylla_spark.errors import (
     ArgumentError,
     ConfigError,
@@ -23,7 +23,7 @@ from scylla_spark.errors import (
     SchedulerError,
     UnreachableError,
 )
-from scylla_spark.executors import handler_registry
+from scylla_spark.handlers import registry as handler_registry
 from scylla_spark.worker.connection import Connection, Reply, site
 from scylla_spark.worker.conversation import Wishes
 from scylla_spark.worker.handlers import asked_for, resolved

@@ -10,7 +10,7 @@ import pytest
 
 from scylla_spark import Worker
 from scylla_spark.errors import ArgumentError, UnreachableError
-from scylla_spark.executors import handler_registry
+from scylla_spark.handlers import registry as handler_registry
 from scylla_spark.worker.attempt_lines import AttemptLines
 from scylla_spark.worker.capture_prints import Printed
 from scylla_spark.worker.line_sender import HEAD_BYTES, LINE_BYTES, TAIL_BYTES

@@ -14,7 +14,7 @@ from scylla_spark.bench.api_callers import ARROW, LINES
 from scylla_spark.bench.deployment_under_test import LIMIT_S, Costs, Options, ends, place, say
 from scylla_spark.bench.floor_measurements import ECHO_TOPIC, make_topic
 from scylla_spark.bench.helper_process import Helper
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 
 _WARM: Final = 200
 _SINGLES: Final = 1_000

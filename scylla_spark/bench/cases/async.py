@@ -12,7 +12,7 @@ from scylla_spark.bench import report
 from scylla_spark.bench.deployment_under_test import Options
 from scylla_spark.bench.executor_handlers import AT_ONCE, MODULE, NAP
 from scylla_spark.bench.lone_executor import alone
-from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.loops.pool import LOOPS
 

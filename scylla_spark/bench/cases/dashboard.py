@@ -22,7 +22,7 @@ from scylla_spark.bench.steady_load import LEAD_US
 from scylla_spark.bench.stored_day import StoredDay
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 
 SCHEDULES: Final = 1_000
 _WARM: Final = 10

@@ -30,9 +30,9 @@ from scylla_spark.bench.outcomes_observer import violations
 from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.tasks.key import HOUR_US
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.schemas import COMPLETIONS
-from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 
 

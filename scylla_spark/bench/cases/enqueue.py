@@ -18,7 +18,7 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.tasks.frames import SINK
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.records.command import Rules
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.transforms.commands_from_frames import Columns, enqueue_records
 
 if TYPE_CHECKING:

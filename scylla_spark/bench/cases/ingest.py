@@ -15,7 +15,7 @@ from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.services.ingest.ingest import Ingest
 
 ROUNDS: Final = 2

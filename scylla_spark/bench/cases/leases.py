@@ -21,7 +21,7 @@ from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 
 QUEUE: Final = "leased"

@@ -21,7 +21,7 @@ from scylla_spark.bench.deployment_under_test import LIMIT_S, Options, place
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.stored_day import StoredDay
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 
 _SCREENS: Final = 50
 _CALLS: Final = 100

@@ -19,7 +19,7 @@ from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.errors import ConflictError
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 
 _FIRST_US: Final = 330_000_000

@@ -15,7 +15,7 @@ from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import iso, now_us
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 
 FIRST_US: Final = 600_000_000
 SPAN_US: Final = 4 * 3_600_000_000

@@ -13,11 +13,11 @@ from scylla_spark.bench.deployment_under_test import Options
 from scylla_spark.bench.executor_handlers import BEGUN, END, MODULE
 from scylla_spark.bench.lone_executor import LoneExecutor, alone
 from scylla_spark.clock import now_us
-from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.errors import SetupError
-from scylla_spark.executors.isolation import SANDBOX, Wishes, asked_by
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import Sandboxed
+from scylla_spark.handlers.isolation import SANDBOX, Wishes, asked_by
 
 _COUNT: Final = 100
 

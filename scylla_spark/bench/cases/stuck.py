@@ -15,7 +15,7 @@ from scylla_spark.bench.deployment_under_test import Options, await_value, place
 from scylla_spark.bench.handlers import BLOCK, FAIL, HANG, NOOP
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 
 _BLOCKED: Final = 1_000

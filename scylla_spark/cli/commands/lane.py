@@ -75,7 +75,7 @@ def _seen(scheduler: Scheduler, ordering_id: str, limit: int) -> tuple[dict[str,
     """
     from scylla_spark.client.tasks.explain import LaneTask, ask_lane
     from scylla_spark.clock import iso
-    from scylla_spark.core.key import partition_of
+    from scylla_spark.core.tasks.key import partition_of
 
     partition = partition_of(ordering_id, scheduler.connection.rules.partitions)
     asked = ask_lane(scheduler.connection.owner_address(partition), ordering_id)

@@ -13,7 +13,7 @@ import typer
 
 from scylla_spark.cli.context import Context, context
 from scylla_spark.errors import ArgumentError, ExitCode, NotFoundError
-from scylla_spark.services.roles import ROLES, role_named
+from scylla_spark.processes.roles import ROLES, role_named
 from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def _settings(cli: Context, handlers: Sequence[str] | None, log: str | None) -> 
 def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None) -> None:
     """Starts the services, all if none is named, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
-    from scylla_spark.services import process_main
-    from scylla_spark.services.deployment import Deployment
+    from scylla_spark.processes import process_main
+    from scylla_spark.processes.deployment import Deployment
 
     configure(settings.log)
     deployment = Deployment(settings, roles=roles or ROLES)
@@ -176,7 +176,7 @@ def _examine(cli: Context, folders: Sequence[Path], *, java: bool = True, spark:
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:
-    from scylla_spark.services.ready_line import ready_block, ready_facts, ready_line
+    from scylla_spark.processes.ready_line import ready_block, ready_facts, ready_line
 
     told = ready_facts(deployment)
     if cli.output.form in ("json", "jsonl"):

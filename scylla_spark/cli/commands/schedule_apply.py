@@ -134,7 +134,7 @@ class _Known(NamedTuple):
 
 
 def _registered(modules: tuple[str, ...]) -> set[str]:
-    from scylla_spark.executors.handler_registry import look_in_current_folder
+    from scylla_spark.handlers.registry import look_in_current_folder
     from scylla_spark.worker.handlers import imported
 
     look_in_current_folder()

@@ -16,8 +16,8 @@ from scylla_spark.errors import ArgumentError, ConflictError, ExitCode
 
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
-    from scylla_spark.core.key import TaskKey
-    from scylla_spark.core.task_status import Attempt, TaskStatus
+    from scylla_spark.core.tasks.key import TaskKey
+    from scylla_spark.core.tasks.status import Attempt, TaskStatus
     from scylla_spark.io.delta.task_queries import Filter
 
 app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
@@ -78,7 +78,7 @@ def enqueue(
     """Enqueue one task; prints its key."""
     from scylla_spark.clock import from_us
     from scylla_spark.core.records.command import OPEN_NAME
-    from scylla_spark.core.task import INHERITED, Retry
+    from scylla_spark.core.tasks.task import INHERITED, Retry
 
     cli = context(ctx)
     retry = Retry(INHERITED if max_retries is None else max_retries, retry_base, retry_cap)
@@ -286,7 +286,7 @@ def _filter(
 
 def _chosen(cli: Context, wanted: Filter) -> list[TaskKey]:
     from scylla_spark.clock import now_us
-    from scylla_spark.core.key import TaskKey
+    from scylla_spark.core.tasks.key import TaskKey
 
     rows = cli.listings().tasks(wanted, _BULK, now=now_us())
     if len(rows) == _BULK:
@@ -297,7 +297,7 @@ def _chosen(cli: Context, wanted: Filter) -> list[TaskKey]:
 def _passing(cli: Context, text: str, states: tuple[str, ...]) -> list[TaskKey]:
     """All tasks that a filter chooses, of those that are in some states."""
     from scylla_spark.clock import now_us
-    from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter
+    from scylla_spark.core.tasks.filter import OneOf, TaskFilter, read_filter
 
     now = now_us()
     wanted = read_filter(text, now).conditions
@@ -308,13 +308,13 @@ def _passing(cli: Context, text: str, states: tuple[str, ...]) -> list[TaskKey]:
 
 
 def _open() -> tuple[str, ...]:
-    from scylla_spark.core.task_state import OPEN
+    from scylla_spark.core.tasks.state import OPEN
 
     return OPEN
 
 
 def _ended() -> tuple[str, ...]:
-    from scylla_spark.core.task_state import ENDED
+    from scylla_spark.core.tasks.state import ENDED
 
     return ENDED
 
@@ -327,7 +327,7 @@ def alone(*others: object) -> None:
 
 def state_names(names: list[str] | None) -> list[str] | None:
     """States of --state; `open` means all open states."""
-    from scylla_spark.core.task_state import OPEN
+    from scylla_spark.core.tasks.state import OPEN
 
     return None if not names else [state for name in names for state in (OPEN if name == "open" else (name,))]
 

@@ -18,7 +18,7 @@ from scylla_spark.errors import ArgumentError, SchedulerError
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.tasks.enqueue_result import Refused
-    from scylla_spark.core.task import Retry
+    from scylla_spark.core.tasks.task import Retry
 
 _NAMES: Final = {
     "orderingId": "ordering_id", "uniquenessKey": "uniqueness_key", "scheduledTime": "at", "scheduled_time": "at", "taskData": "payload",
@@ -114,7 +114,7 @@ def _keywords(row: object, handler: str | None) -> dict[str, Any]:
 
 def _retry(value: object) -> Retry:
     """A retry policy by the names of the wire format or of `Retry`; what it leaves out is at its default, and null retries are for ever."""
-    from scylla_spark.core.task import Retry
+    from scylla_spark.core.tasks.task import Retry
 
     found = json.loads(value) if isinstance(value, str) else value
     if not isinstance(found, Mapping):

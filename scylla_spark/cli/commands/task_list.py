@@ -55,8 +55,8 @@ def list_(
     from functools import partial
 
     from scylla_spark.clock import now_us
-    from scylla_spark.core.task_filter import read_filter
-    from scylla_spark.core.task_state import NO_HANDLER, READY
+    from scylla_spark.core.tasks.filter import read_filter
+    from scylla_spark.core.tasks.state import NO_HANDLER, READY
     from scylla_spark.io.delta.task_queries import Filter, check_limit
 
     cli = context(ctx)
@@ -94,7 +94,7 @@ def list_(
 
 
 def _key_of(row: dict[str, Any]) -> str:
-    from scylla_spark.core.key import TaskKey
+    from scylla_spark.core.tasks.key import TaskKey
 
     return str(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]))
 

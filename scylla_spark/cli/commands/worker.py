@@ -48,7 +48,7 @@ def run(
     ca: Authority = None,
 ) -> None:  # fmt: skip
     """Lease tasks of pull queues over HTTP and run their handlers, until SIGTERM or Ctrl-C."""
-    from scylla_spark.executors.handler_registry import look_in_current_folder
+    from scylla_spark.handlers.registry import look_in_current_folder
     from scylla_spark.worker.worker import Worker
 
     cli = context(ctx)

@@ -13,7 +13,7 @@ from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
-from scylla_spark.core.queue_definition import queue_fields, read_queue
+from scylla_spark.core.queues.definition import queue_fields, read_queue
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, NotFoundError
 

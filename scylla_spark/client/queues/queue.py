@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from scylla_spark.core.queue_definition import ATTRIBUTES, read_queue
+from scylla_spark.core.queues.definition import ATTRIBUTES, read_queue
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
 

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command
-from scylla_spark.core.task_filter import OneOf, TaskFilter
-from scylla_spark.core.task_state import OPEN
+from scylla_spark.core.tasks.filter import OneOf, TaskFilter
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.state import OPEN
 from scylla_spark.io.delta.queue_stats import QueueCounts, counted
 from scylla_spark.io.delta.task_pages import TaskPages
 

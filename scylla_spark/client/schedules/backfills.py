@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules.version_ranges import ranges_between, without_those_that_ran
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.backfill import chosen, excluded, planned_between, watched_table
 from scylla_spark.core.plan.commands.plan_command import MOST_COUNTED
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, tag_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.tables.past_ranges import PastRange
+from scylla_spark.core.tasks.key import instant_us
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
 Period = datetime | tuple[datetime, datetime]

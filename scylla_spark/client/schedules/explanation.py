@@ -13,7 +13,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.schedule_state import state_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
-from scylla_spark.core.task_state import RETRY_WAIT
+from scylla_spark.core.tasks.state import RETRY_WAIT
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.delta.plan_queries import Row
 

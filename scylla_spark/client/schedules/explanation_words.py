@@ -8,7 +8,6 @@ from typing import Any, Final
 from scylla_spark.client.schedules.times import following, preceding
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import from_us, iso, to_us
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Situation, decide
 from scylla_spark.core.plan.schedule_policies import no_place_words
 from scylla_spark.core.plan.schedule_state import state_of
@@ -16,7 +15,8 @@ from scylla_spark.core.plan.state.schedule_entry import PENDING_CONSTRAINT, PEND
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.plan.triggers.tree import described
-from scylla_spark.core.task_status import TaskStatus
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.status import TaskStatus
 from scylla_spark.visible import as_clause, visible
 
 Row = Mapping[str, Any]

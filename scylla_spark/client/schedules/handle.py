@@ -13,13 +13,13 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules.selection import is_now
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.plan.schedule_state import quick_state, state_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
+from scylla_spark.core.tasks.key import TaskKey, instant_us
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 if TYPE_CHECKING:

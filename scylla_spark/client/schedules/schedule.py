@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from scylla_spark.clock import iso
-from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.schedule_format import read_schedule
 from scylla_spark.core.plan.times.recurrence import default_start
 from scylla_spark.core.plan.trigger_format import read_trigger
-from scylla_spark.core.task import NOT_GIVEN, Retry
-from scylla_spark.core.task_tags import check_collection
+from scylla_spark.core.tasks.key import instant_us
+from scylla_spark.core.tasks.tags import check_collection
+from scylla_spark.core.tasks.task import NOT_GIVEN, Retry
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
 

@@ -9,7 +9,7 @@ from scylla_spark.client.schedules.history import history
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.verdicts import OBSOLETE, SKIPPED
-from scylla_spark.core.task import CANCELLED, SUCCEEDED
+from scylla_spark.core.tasks.task import CANCELLED, SUCCEEDED
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import Row
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from scylla_spark.client.tasks.explain import ask
 from scylla_spark.clock import iso
-from scylla_spark.core.attempt_note import fitted_progress_note
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import STARTED
-from scylla_spark.core.task_status import Attempt, TaskStatus
+from scylla_spark.core.tasks.attempt_note import fitted_progress_note
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.status import Attempt, TaskStatus
+from scylla_spark.core.tasks.task import STARTED
 
 _PATIENCE_S: Final = 1.0  # a look at a task is not to hang on a dispatcher that does
 

@@ -9,17 +9,17 @@ from datetime import datetime
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.records.command import ENQUEUE, OPEN_NAME, SENT_WITHIN_US, Command, WireRetry, payload_text
-from scylla_spark.core.task import Retry
-from scylla_spark.core.task_tags import given_tags
-from scylla_spark.core.trace_context import current_traceparent
-from scylla_spark.core.uuid7 import Uuid7
+from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.tags import given_tags
+from scylla_spark.core.tasks.task import Retry
+from scylla_spark.core.tasks.trace_context import current_traceparent
+from scylla_spark.core.tasks.uuid7 import Uuid7
 from scylla_spark.defaults import DEFAULT_QUEUE, NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, ConflictError, shown
-from scylla_spark.executors.handler_registry import registered
-from scylla_spark.executors.value_type import ValueType
+from scylla_spark.handlers.registry import registered
+from scylla_spark.handlers.value_type import ValueType
 
 _ids: Final = Uuid7()
 _RETRY_MARK: Final = "~retry-"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypedDict
 
-from scylla_spark.core.task import Retry
+from scylla_spark.core.tasks.task import Retry
 
 
 class EnqueueOptions(TypedDict, total=False):

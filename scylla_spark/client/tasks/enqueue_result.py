@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.enqueue_arguments import deadline_of
 from scylla_spark.clock import boot_us
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.duration import duration_shown
 from scylla_spark.errors import ArgumentError, SchedulerError, WaitTimeoutError
 

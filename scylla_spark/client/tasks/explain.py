@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.attempt_note import said_last
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import STARTED
-from scylla_spark.core.task_state import READY, RETRY_WAIT, RUNNING, SCHEDULED
-from scylla_spark.core.task_status import TaskStatus
+from scylla_spark.core.tasks.attempt_note import said_last
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.state import READY, RETRY_WAIT, RUNNING, SCHEDULED
+from scylla_spark.core.tasks.status import TaskStatus
+from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.host.http_get import AnswerError, fetch
 

@@ -19,13 +19,13 @@ from scylla_spark.client.tasks.explain import explain
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.fold_commands import Folded
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import TOO_LATE, Fact
-from scylla_spark.core.task import CANCELLED, SUCCEEDED
-from scylla_spark.core.task_state import attempts_of, completion_of
-from scylla_spark.core.task_status import DETAILS, Attempt, TaskStatus, attempt_of, status_of, task_failed
+from scylla_spark.core.tasks.fold_commands import Folded
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.state import attempts_of, completion_of
+from scylla_spark.core.tasks.status import DETAILS, Attempt, TaskStatus, attempt_of, status_of, task_failed
+from scylla_spark.core.tasks.task import CANCELLED, SUCCEEDED
 from scylla_spark.duration import duration_ms, duration_shown
 from scylla_spark.errors import (
     ConflictError,
@@ -34,7 +34,7 @@ from scylla_spark.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
-from scylla_spark.executors.value_type import ValueType
+from scylla_spark.handlers.value_type import ValueType
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.io.kafka.command_sender import line_of

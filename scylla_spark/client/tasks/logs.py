@@ -11,8 +11,8 @@ from pydantic_core import from_json
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import boot_us, from_us
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import MARKER, LogLine, LogRecord, in_order
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.io.kafka.task_lines_reader import LogLines
 
 _POLL_MS: Final = 250

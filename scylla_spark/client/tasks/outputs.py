@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.output import OutputLink, outputs_place
-from scylla_spark.core.task_status import Attempt
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import OutputLink, outputs_place
+from scylla_spark.core.tasks.status import Attempt
 from scylla_spark.errors import ConflictError
 
 _CHUNK_BYTES: Final = 1024 * 1024

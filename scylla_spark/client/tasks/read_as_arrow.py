@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from scylla_spark.core.key import instant_us
-from scylla_spark.core.task_filter import read_filter
+from scylla_spark.core.tasks.filter import read_filter
+from scylla_spark.core.tasks.key import instant_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.attempt_rows import attempts_of_tasks
 from scylla_spark.io.delta.line_rows import lines_of_tasks

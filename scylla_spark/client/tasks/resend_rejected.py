@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from scylla_spark.clock import iso
-from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.command import Rejection, Rules, validate
 from scylla_spark.core.records.rejection_reason import for_the_sender
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.io.kafka.command_sender import Record
 
 

@@ -17,9 +17,9 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import ENQUEUE, Command
-from scylla_spark.core.task_state import OPEN
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.state import OPEN
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.io.delta.rows import IDENTITY, in_us
 from scylla_spark.io.kafka.command_sender import Place

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from scylla_spark.core.follow_up import FollowUp
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Answer
+from scylla_spark.core.leases.messages import Answer
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
-from scylla_spark.core.task import Invocation
-from scylla_spark.core.tenure import Tenure
-from scylla_spark.core.unique_name import Name
+from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tasks.follow_up import FollowUp
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.core.tasks.unique_name import Name
 
 
 class Send(NamedTuple):

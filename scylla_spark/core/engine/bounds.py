@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.task import Retry
+from scylla_spark.core.tasks.task import Retry
 
 LEASED: Final = "lease"
 """The name that stands for workers, among those of executors."""

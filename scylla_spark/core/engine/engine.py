@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
@@ -44,18 +43,19 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.handler_durations import HandlerDurations
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import Call, Scarcity
-from scylla_spark.core.output import OutputLink
+from scylla_spark.core.leases.messages import Call, Scarcity
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable
-from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import Failure, Outcome
-from scylla_spark.core.task_state import NO_HANDLER
-from scylla_spark.core.tenure import Basis, Tenure
-from scylla_spark.core.unique_name import Name
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis, Tenure
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.handler_durations import HandlerDurations
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import OutputLink
+from scylla_spark.core.tasks.state import NO_HANDLER
+from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
+from scylla_spark.core.tasks.task import Failure, Outcome
+from scylla_spark.core.tasks.unique_name import Name
 
 
 class Engine:

@@ -18,8 +18,8 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.ready import Place
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.task import RATE_LIMITED, LastError
-from scylla_spark.core.task_tags import is_tag
+from scylla_spark.core.tasks.tags import is_tag
+from scylla_spark.core.tasks.task import RATE_LIMITED, LastError
 
 LONGEST_US: Final = 86_400_000_000
 MOST_KEYS: Final = 10_000  # that are waited for at a time

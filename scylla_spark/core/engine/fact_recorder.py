@@ -8,8 +8,8 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import TOO_LATE, Fact, OutcomeRecord, encode_facts
+from scylla_spark.core.tasks.key import TaskKey
 
 # A request costs as much as fifty tasks, so facts wait for others: after a large group for about as long as the work that it
 # causes takes anyway, and where no task of the lane waits for them a little longer.

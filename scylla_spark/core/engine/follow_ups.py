@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import left_behind
 from scylla_spark.core.engine.runs import Run, Runs, start_of
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import FAILED, SUCCEEDED, Failure, Outcome
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import FAILED, SUCCEEDED, Failure, Outcome
 
 MEMORY_US: Final = 3_000_000_000
 """A moment is counted from no longer: a stamp that is older than an hour is not believed, and what is due since then is too late."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.external_rate_limits import LONGEST_US, RateLimits
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
@@ -12,7 +11,8 @@ from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import CANCELLED, FAILED, RATE_LIMITED, SUCCEEDED, TIMED_OUT, YIELDED, Outcome
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import CANCELLED, FAILED, RATE_LIMITED, SUCCEEDED, TIMED_OUT, YIELDED, Outcome
 
 _FALSE: Final = "false"
 

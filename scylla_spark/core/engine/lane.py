@@ -6,12 +6,12 @@ from enum import IntEnum, StrEnum
 from heapq import heappop, heappush
 from typing import Final
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.memory_use import Holding, attempt_bytes, cost_of
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.stored_task_records import NOTHING, Known
-from scylla_spark.core.task import LastError
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import NOTHING, Known
+from scylla_spark.core.tasks.task import LastError
 
 BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
 STUB: Final = -1  # offset of a task of which only its lease is known

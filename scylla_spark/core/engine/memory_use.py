@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.stored_task_records import Known
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import Known
 
 _ENTRY_BYTES: Final = 1024  # of a task without its texts, with its place in lanes, heaps and indexes
 _NOTE_BYTES: Final = 300  # of a remembered key or fact without its texts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from scylla_spark.core.engine.memory_use import fact_bytes
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 
 NEVER = 1 << 62
 

@@ -7,11 +7,11 @@ from scylla_spark.core.engine.lane import OPEN, RECORDING, RUNNING, WAITING
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.rejection_reason import of_defect
-from scylla_spark.core.stored_task_records import NOTHING
-from scylla_spark.core.task import FAILED, Failure
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import NOTHING
+from scylla_spark.core.tasks.task import FAILED, Failure
 
 
 class Defects:

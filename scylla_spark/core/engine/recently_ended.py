@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.name_fingerprint import fingerprint
 
 GENERATION_US: Final = 10_000_000

@@ -19,9 +19,9 @@ from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.shares_of_children import Shares
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import STARTED, Invocation, Retry
+from scylla_spark.core.tasks.handler_durations import HandlerDurations
+from scylla_spark.core.tasks.task import STARTED, Invocation, Retry
 
 MAX_TRAIN = 512
 TRAIN_US = 50_000  # tasks of a replay lane are handed over together up to about this much work

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import RELEASED, Entry, Lane, left_behind
@@ -16,9 +15,10 @@ from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.shares_of_children import Shares
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import STARTED, Invocation, Outcome, Retry
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import STARTED, Invocation, Outcome, Retry
 
 LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
 _NOTE_US = 1_000_000  # between two records of what a handler says of its work

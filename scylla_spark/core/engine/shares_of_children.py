@@ -7,8 +7,8 @@ from typing import Final
 
 from scylla_spark.core.engine.bounds import HandlerPolicy
 from scylla_spark.core.engine.queue import Gate
-from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.tasks.handler_durations import HandlerDurations
 
 _FIFTH: Final = 5
 

@@ -18,12 +18,12 @@ from scylla_spark.core.engine.lane import CLOSING, IDLE, OPEN, STUB, Entry, Lane
 from scylla_spark.core.engine.partition import ACTIVE, DRAINING, Partition
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.stored_task_records import Bearer
-from scylla_spark.core.task import DUPLICATE, Failure
-from scylla_spark.core.tenure import Basis, Tenure
-from scylla_spark.core.unique_name import Name, name_of
+from scylla_spark.core.tables.tenure import Basis, Tenure
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import Bearer
+from scylla_spark.core.tasks.task import DUPLICATE, Failure
+from scylla_spark.core.tasks.unique_name import Name, name_of
 
 
 class _Known(NamedTuple):

@@ -17,7 +17,7 @@ from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.task_state import NO_HANDLER
+from scylla_spark.core.tasks.state import NO_HANDLER
 
 SOON_US: Final = 60_000_000  # a lane that may start within this keeps its head
 _STUCK_US: Final = 100_000  # a lane whose head waits longer than this keeps nothing but its head

@@ -17,7 +17,7 @@ from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.swept_heap import SweptHeap
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.task_state import NO_HANDLER
+from scylla_spark.core.tasks.state import NO_HANDLER
 
 _SOON_US, _LATE_US = 10_000_000, 60_000_000  # a lane reloaded again so soon gets twice as much, so late half as much …
 _DEEPEST = 250  # … but never more than so many times the least

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.state.backfill_entry import CANCELLED, ENDED, PAUSED, RUNNING, BackfillEntry, begins, tag_of
 from scylla_spark.core.plan.state.plan_log import BACKFILL_STANDS, Change
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConflictError
 
 NEXT_RUN: Final = "backfill"

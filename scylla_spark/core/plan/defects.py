@@ -6,11 +6,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal, StateInDoubt
 from scylla_spark.core.plan.suspect_inputs import Met
 from scylla_spark.core.records import rejection_reason
+from scylla_spark.core.records.bounded_text import cut
 
 _MOST_KEPT: Final = 100  # that the shell has not told of yet
 _MOST_NOTE_BYTES: Final = 2_000

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from scylla_spark.clock import iso
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.defects import Defects
 from scylla_spark.core.plan.launching import Launching
@@ -18,6 +17,7 @@ from scylla_spark.core.plan.triggers.observations import Occurrence
 from scylla_spark.core.plan.triggers.telling import SECOND, Telling
 from scylla_spark.core.plan.upstream import ENDS, named, upstream_of, was_run
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 
 AfterRun = Callable[[Entry, Run, Fact, int], None]
 """What the policies of a schedule make of the end of its run: told of schedule, run, end and time."""

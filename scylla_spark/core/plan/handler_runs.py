@@ -6,11 +6,11 @@ from collections import Counter
 from heapq import heappop, heappush
 from typing import Final
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.tasks.key import TaskKey
 
 BACKFILL: Final = "backfill/"
 """Lanes of backfills begin so."""

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso
-from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.past_versions import leaf_of, seen_by, unwatched_words
@@ -51,9 +49,11 @@ from scylla_spark.core.plan.verdicts import (
     values_of,
 )
 from scylla_spark.core.plan.waiting_jobs import WaitingJobs
+from scylla_spark.core.records.bounded_text import cut
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
-from scylla_spark.core.task import CANCELLED
-from scylla_spark.core.task_tags import tags_of_runs
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.tags import tags_of_runs
+from scylla_spark.core.tasks.task import CANCELLED
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 

@@ -11,7 +11,7 @@ from scylla_spark.core.plan.commands.definitions import Definitions
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
-from scylla_spark.core.task_state import NO_HANDLER
+from scylla_spark.core.tasks.state import NO_HANDLER
 
 _MOST_TIMES: Final = 3
 _MOST_SCHEDULES: Final = 200  # that one look asks about

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.shift import shift
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
 
 MAX_PLACES: Final = 1_000

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from scylla_spark import failpoint
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.backfilling import NEXT_RUN, Backfilling
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
@@ -44,6 +43,7 @@ from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.table_place import TablePlaces
 
 __all__ = ["COMMANDS", "Planner"]

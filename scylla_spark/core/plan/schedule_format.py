@@ -18,7 +18,7 @@ from scylla_spark.core.plan.template_names import EVERY_NAME, check_fields, name
 from scylla_spark.core.plan.trigger_format import check_bounds, check_counted, stored_trigger
 from scylla_spark.core.plan.triggers.trigger import AtTimes, Trigger, leaves
 from scylla_spark.core.records.command import SomeMillis, WireRetry
-from scylla_spark.core.task import NOT_GIVEN
+from scylla_spark.core.tasks.task import NOT_GIVEN
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import traceback
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.bounded_text import clean
 from scylla_spark.core.plan.state.group_writer import COMMANDS
 from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.timers import Timer
 from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
+from scylla_spark.core.records.bounded_text import clean
 
 _AGAIN_S: Final = 1.0
 _LONGEST_S: Final = 60.0

@@ -8,7 +8,7 @@ from scylla_spark.core.plan.state.plan_log import END, Change
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.unwritten_changes import fire_of
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.tasks.task import CANCELLED
 
 ASKS: Final = "planner"
 """Id of the requests by which the planner takes a run back: if it is too late, that is answered, and the key says of which run."""

@@ -9,7 +9,6 @@ from pydantic import Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.strict_json import STRICT, Micros, Text, validated
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
@@ -34,7 +33,8 @@ from scylla_spark.core.plan.triggers.trigger import (
     leaves,
 )
 from scylla_spark.core.records.instant_field import Instant
-from scylla_spark.core.storable_instants import LATEST_US
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.key import instant_us
 from scylla_spark.errors import ArgumentError
 
 MAX_NODES_READ: Final = 2_000

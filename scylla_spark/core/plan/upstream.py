@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import change_bytes
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.records.bounded_text import cut
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 
 ENDS: Final = {
     "succeeded": "succeeded",

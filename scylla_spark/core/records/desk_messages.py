@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
-from scylla_spark.core.lease_messages import Answer, Call
+from scylla_spark.core.leases.messages import Answer, Call
 
 VERSION: Final = 7
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024

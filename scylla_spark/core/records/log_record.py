@@ -13,10 +13,10 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic_core import to_json
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
-from scylla_spark.core.bounded_text import clean
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.bounded_text import clean
 from scylla_spark.core.records.rejection_reason import Reason, of_defect, of_form, said
-from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
+from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
+from scylla_spark.core.tasks.key import TaskKey
 
 VERSION: Final = 1
 STREAMS: Final = ("stdout", "stderr", "logging", "scheduler")

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
-from scylla_spark.core.bounded_text import clean
+from scylla_spark.core.records.bounded_text import clean
 
 DEFECT: Final = "defect"  # not the record is at fault, but our code
 _MOST_CHARS: Final = 500

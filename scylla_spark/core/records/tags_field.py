@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from scylla_spark.core.task_tags import MAX_TAG_CHARS, MOST_TAGS, is_tag
+from scylla_spark.core.tasks.tags import MAX_TAG_CHARS, MOST_TAGS, is_tag
 
 
 def _tag(text: str) -> str:

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import now_us
 from scylla_spark.config.connect import OWN
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import FAILED, Failure, Invocation, Outcome
 from scylla_spark.errors import SetupError
-from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.connect.releases import Releases
 from scylla_spark.executors.connect.sessions import RELEASE_S, Endpoint, release
-from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
+from scylla_spark.executors.interface import Kind, LogKeeper, Sink
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.supervisor import Supervisor
 from scylla_spark.executors.local.supervisor_interface import ChildKind
+from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.host.connect_server import ConnectServer, ServerAddress
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from scylla_spark.core.task import NOT_STARTED, Outcome
+from scylla_spark.core.tasks.task import NOT_STARTED, Outcome
 from scylla_spark.executors.interface import Sink
 
 _log = logging.getLogger(__name__)

@@ -22,21 +22,21 @@ from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.task import SUCCEEDED
-from scylla_spark.executors import shared_resources
-from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.isolation import UNAVAILABLE
-from scylla_spark.executors.local.attempt_outputs import WritesOutputs
-from scylla_spark.executors.local.attempt_spans import Spans, attempt_of, whole
-from scylla_spark.executors.local.batch import call_batch
-from scylla_spark.executors.local.call_notes import CallFlag, CallNotes
-from scylla_spark.executors.local.capture import Output
-from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
-from scylla_spark.executors.local.handler_call import call, clean, failed
-from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
+from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.executors.local.resource_limits import Confinement
-from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.restore_process import Surroundings
+from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.batch import call_batch
+from scylla_spark.handlers.call import call, clean, failed
+from scylla_spark.handlers.call_notes import CallFlag, CallNotes
+from scylla_spark.handlers.capture import Output
+from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, pack
+from scylla_spark.handlers.isolation import UNAVAILABLE
+from scylla_spark.handlers.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
+from scylla_spark.handlers.outputs import WritesOutputs
+from scylla_spark.handlers.registry import Handler
+from scylla_spark.handlers.restore_process import Surroundings
+from scylla_spark.handlers.shared_memory import SharedMemory
+from scylla_spark.handlers.spans import Spans, attempt_of, whole
 from scylla_spark.io.host.die_with_parent import die_with
 
 FLUSH_RECORDS: Final = 64

@@ -15,12 +15,12 @@ from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.task import Invocation
-from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
-from scylla_spark.executors.local.messages import extended, order_fields
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension, is_note, read, read_extension
-from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
+from scylla_spark.handlers.messages import extended, order_fields
+from scylla_spark.handlers.shared_memory import SharedMemory
 
 Call = list[Invocation]
 Finished = tuple[Call, Report]

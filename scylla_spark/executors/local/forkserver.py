@@ -31,22 +31,22 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from scylla_spark.clock import boot_us
+from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors import shared_resources
-from scylla_spark.executors.handler_description import form_of
-from scylla_spark.executors.handler_registry import Handler, load
-from scylla_spark.executors.interface import OutputTerms
-from scylla_spark.executors.isolation import Isolation
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
-from scylla_spark.executors.local.attempt_spans import opened
-from scylla_spark.executors.local.batch import to_table
-from scylla_spark.executors.local.capture import Output
-from scylla_spark.executors.local.handler_call import describe, stack_of
-from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.executors.local.output_desk import HandedOutputs
 from scylla_spark.executors.local.resource_limits import Confinement, keep_to_itself, tidy
-from scylla_spark.executors.restore_process import note_setters
-from scylla_spark.executors.watched_modules import watch_modules
+from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.batch import to_table
+from scylla_spark.handlers.call import describe, stack_of
+from scylla_spark.handlers.capture import Output
+from scylla_spark.handlers.description import form_of
+from scylla_spark.handlers.isolation import Isolation
+from scylla_spark.handlers.messages import ForkserverOrder
+from scylla_spark.handlers.open_spans import opened
+from scylla_spark.handlers.outputs import AttemptOutputs
+from scylla_spark.handlers.registry import Handler, load
+from scylla_spark.handlers.restore_process import note_setters
+from scylla_spark.handlers.watched_modules import watch_modules
 from scylla_spark.io.host.die_with_parent import die_with
 
 MESSAGE_BYTES: Final = 64 * 1024

@@ -17,17 +17,17 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.task import Retry
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors.environment import handler_environment
-from scylla_spark.executors.handler_description import heard_form
-from scylla_spark.executors.interface import HandlerInfo, OutputTerms
-from scylla_spark.executors.isolation import SANDBOX, Isolation
 from scylla_spark.executors.local import sandbox
-from scylla_spark.executors.local.attempt_spans import VARIABLES
 from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
-from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.messages import ForkserverOrder
+from scylla_spark.handlers.description import HandlerInfo, heard_form
+from scylla_spark.handlers.framing import ProtocolError
+from scylla_spark.handlers.isolation import SANDBOX, Isolation
+from scylla_spark.handlers.messages import ForkserverOrder
+from scylla_spark.handlers.spans import VARIABLES
 
 _log = logging.getLogger(__name__)
 

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.task import FAILED, NOT_STARTED, Failure, Invocation, Outcome
-from scylla_spark.executors.interface import Executor, HandlerInfo, LogKeeper, OutputTerms, Sink
-from scylla_spark.executors.isolation import SANDBOX, UNAVAILABLE, Isolation
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, Failure, Invocation, Outcome
+from scylla_spark.executors.interface import Executor, LogKeeper, Sink
 from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import Sandboxed
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.isolation import SANDBOX, UNAVAILABLE, Isolation
 
 if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol
 
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.received_notes import Heard
 
 

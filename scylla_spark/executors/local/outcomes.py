@@ -6,11 +6,11 @@ from collections.abc import Container
 from signal import SIGXCPU
 from typing import Final, NamedTuple
 
-from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Outcome
-from scylla_spark.executors.isolation import CPU_EXCEEDED
+from scylla_spark.core.tasks.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Outcome
 from scylla_spark.executors.local.child_handle import Call, ChildHandle
-from scylla_spark.executors.local.exit_text import exit_text
 from scylla_spark.executors.local.report import Report
+from scylla_spark.handlers.isolation import CPU_EXCEEDED
+from scylla_spark.io.host.exit_text import exit_text
 
 BROKE_PROTOCOL: Final = "broke_protocol"
 ABANDONED: Final = "abandoned"

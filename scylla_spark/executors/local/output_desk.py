@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
-from scylla_spark.core.output import OutputLink, checked_output_name, read_link
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.tasks.output import OutputLink, OutputTerms, checked_output_name, read_link
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.interface import OutputTerms
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
-from scylla_spark.executors.local.messages import TaskRow, task_row
+from scylla_spark.handlers.messages import TaskRow, task_row
+from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.io.host.output_files import Source, attempt_over, opened
 
 _log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import boot_us, both_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
-from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
+from scylla_spark.executors.interface import Kind, LogKeeper, Sink
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.nursery_interface import ChildEnd
 from scylla_spark.executors.local.outcomes import ABANDONED, Moment
@@ -27,6 +27,7 @@ from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.local.sandbox import Sandboxed
 from scylla_spark.executors.local.supervisor import Supervisor
 from scylla_spark.executors.local.supervisor_interface import ChildKind, Supervision
+from scylla_spark.handlers.description import HandlerInfo
 
 if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.follow_up import FollowUps
-from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, links_text
-from scylla_spark.executors.local.framing import ProtocolError
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.follow_up import FollowUps
+from scylla_spark.core.tasks.output import MAX_OUTPUTS, OutputLink, links_text
 from scylla_spark.executors.local.report import Report, is_follow_up, is_output, read_follow_up, read_note, read_output
+from scylla_spark.handlers.framing import ProtocolError
 
 
 class Heard:

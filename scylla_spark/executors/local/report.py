@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, bounded_progress_note
-from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
-from scylla_spark.core.kept_json import check_levels, size_of
-from scylla_spark.core.output import OutputLink, read_link
-from scylla_spark.core.storable_instants import LATEST_US
-from scylla_spark.core.task import (
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, bounded_progress_note
+from scylla_spark.core.tasks.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
+from scylla_spark.core.tasks.kept_json import check_levels, size_of
+from scylla_spark.core.tasks.output import OutputLink, read_link
+from scylla_spark.core.tasks.task import (
     ABORTED,
     FAILED,
     MAX_ERROR_CHARS,
@@ -20,10 +20,10 @@ from scylla_spark.core.task import (
     YIELDED,
     Failure,
 )
-from scylla_spark.executors.local.capture import CAPTURE_CHARS
-from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.handler_call import clean, failed
-from scylla_spark.executors.local.messages import BATCH, EXTEND, FOLLOW_UP, NOTE, OUTPUT, RETURNED, CallRecord
+from scylla_spark.handlers.call import clean, failed
+from scylla_spark.handlers.capture import CAPTURE_CHARS
+from scylla_spark.handlers.framing import ProtocolError
+from scylla_spark.handlers.messages import BATCH, EXTEND, FOLLOW_UP, NOTE, OUTPUT, RETURNED, CallRecord
 
 _FIELDS: Final = len(CallRecord._fields)
 _MAX_US: Final = 1 << 62

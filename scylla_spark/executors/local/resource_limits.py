@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.task import FAILED
-from scylla_spark.executors.isolation import (
+from scylla_spark.core.tasks.task import FAILED
+from scylla_spark.handlers.isolation import (
     DISK_EXCEEDED,
     MEMORY_EXCEEDED,
     OPEN_FILES_EXCEEDED,
@@ -25,7 +25,7 @@ from scylla_spark.executors.isolation import (
     SANDBOX,
     Isolation,
 )
-from scylla_spark.executors.local.messages import BATCH, Verdict
+from scylla_spark.handlers.messages import BATCH, Verdict
 
 _PR_SET_DUMPABLE: Final = 4
 _OURS: Final = 2  # processes of a sandbox beside children: the one that forks them, and the first of its namespace

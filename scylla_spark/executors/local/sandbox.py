@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local import system_call_filter
+from scylla_spark.handlers.isolation import Isolation
 
 TMP_BYTES: Final = 64 * 1024 * 1024
 SHM_BYTES: Final = 32 * 1024 * 1024

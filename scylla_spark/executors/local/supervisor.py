@@ -7,14 +7,14 @@ from heapq import heappop, heappush
 from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.handler_durations import MAX_DEPTH, SLOW_US, HandlerDurations
-from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.handler_durations import MAX_DEPTH, SLOW_US, HandlerDurations
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished
 from scylla_spark.executors.local.nursery_interface import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
 from scylla_spark.executors.local.pool_sizes import Limits
+from scylla_spark.handlers.description import HandlerInfo
 
 FRAME_CHARS: Final = 256 * 1024
 KILLED: Final = "killed"

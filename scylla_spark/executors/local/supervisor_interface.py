@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from scylla_spark.core.task import Invocation, Outcome
-from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.core.tasks.task import Invocation, Outcome
 from scylla_spark.executors.local.child_handle import Call
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.pool_sizes import Limits
+from scylla_spark.handlers.description import HandlerInfo
 
 
 class Supervision(Protocol):

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.handlers.shared_memory import SharedMemory
 
 call_number: Final[ContextVar[int]] = ContextVar("call_number", default=0)
 """The call whose code runs; what a handler starts inherits it."""

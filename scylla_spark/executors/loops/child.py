@@ -21,15 +21,10 @@ from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.task import SUCCEEDED, TIMED_OUT
-from scylla_spark.executors import shared_resources
-from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.attempt_outputs import WritesOutputs
-from scylla_spark.executors.local.attempt_spans import CallSpan, Spans, attempt_of
-from scylla_spark.executors.local.call_notes import CallNotes
-from scylla_spark.executors.local.capture import Output
-from scylla_spark.executors.local.framing import FrameReader, pack
-from scylla_spark.executors.local.handler_call import (
+from scylla_spark.core.tasks.task import SUCCEEDED, TIMED_OUT
+from scylla_spark.executors.loops.call_on_loop import Steps, call_number
+from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.call import (
     arguments_of,
     context_of,
     failed,
@@ -38,9 +33,14 @@ from scylla_spark.executors.local.handler_call import (
     verdict_of_result,
     warn_if_unshared,
 )
-from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
-from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.loops.call_on_loop import Steps, call_number
+from scylla_spark.handlers.call_notes import CallNotes
+from scylla_spark.handlers.capture import Output
+from scylla_spark.handlers.framing import FrameReader, pack
+from scylla_spark.handlers.messages import RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
+from scylla_spark.handlers.outputs import WritesOutputs
+from scylla_spark.handlers.registry import Handler
+from scylla_spark.handlers.shared_memory import SharedMemory
+from scylla_spark.handlers.spans import CallSpan, Spans, attempt_of
 from scylla_spark.io.host.die_with_parent import die_with
 
 ENDED: Final = "cancelled_by_pool"  # the kind of the failure of a call that the pool had cancelled

@@ -13,13 +13,13 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.child_handle import UNBEGUN_US, Call, Finished
-from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
-from scylla_spark.executors.local.messages import extended, order_fields
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension, is_note, read, read_extension
-from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
+from scylla_spark.handlers.messages import extended, order_fields
+from scylla_spark.handlers.shared_memory import SharedMemory
 
 _RECV_BYTES: Final = 1024 * 1024
 _SPARE: Final = 1_000  # calls that are over may stand in the heap of times

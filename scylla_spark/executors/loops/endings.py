@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Invocation, Outcome
-from scylla_spark.executors.local.exit_text import exit_text
+from scylla_spark.core.tasks.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.local.outcomes import ABANDONED, ABANDONED_TEXT, BROKE_PROTOCOL, Moment
 from scylla_spark.executors.loops.child_handle import LoopChildHandle
+from scylla_spark.io.host.exit_text import exit_text
 
 STOPPED: Final = "executor_stopped"
 IDLE: Final = "idle"

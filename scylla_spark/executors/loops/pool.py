@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.task import Invocation
-from scylla_spark.executors.interface import Executor, HandlerInfo, Sink
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.executors.interface import Executor, Sink
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.supervisor_interface import ChildKind
 from scylla_spark.executors.loops.supervisor import LoopSupervisor
+from scylla_spark.handlers.description import HandlerInfo
 
 if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings

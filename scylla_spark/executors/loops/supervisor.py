@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import Call, Finished
 from scylla_spark.executors.local.nursery_interface import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, reported
 from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.loops.child_handle import LoopChildHandle
 from scylla_spark.executors.loops.endings import IDLE, STOPPED, lost
+from scylla_spark.handlers.description import HandlerInfo
 
 _log = logging.getLogger(__name__)
 _FRAME_CHARS: Final = 256 * 1024

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from scylla_spark.config.notify import NotifyChannel
-from scylla_spark.core.redaction import Redaction
+from scylla_spark.core.access.redaction import Redaction
 
 _BETWEEN: Final = re.compile(r"[/?&=:@#;,]+")
 _CUT: Final = "…"

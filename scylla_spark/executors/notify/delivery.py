@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.config.notify import Notify, NotifyChannel
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.notify import apprise_process, message
 from scylla_spark.executors.notify.address import AddressRefusedError

@@ -12,16 +12,16 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.notice_proof import is_proven, notice_key
+from scylla_spark.core.notifications.proof import is_proven, notice_key
 from scylla_spark.core.records.rejection_reason import of_defect
-from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Retry
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Retry
 from scylla_spark.defaults import NOTIFY_HANDLER
 from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.interface import Kind, Sink
 from scylla_spark.executors.notify.channel_secrets import without_secrets
 from scylla_spark.executors.notify.delivery import Delivered, deliver
+from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.host.deployment_secret import desk_secret
 
 NAME: Final = "notify"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scylla_spark.core.notice_proof import PROOF
+from scylla_spark.core.notifications.proof import PROOF
 
 SOURCE: Final = "/scylla-spark/notifications"
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"

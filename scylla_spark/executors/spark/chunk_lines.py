@@ -8,7 +8,7 @@ from typing import Final
 
 from scylla_spark.core.records import fast_json
 from scylla_spark.executors.interface import LogTerms
-from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.handlers.log_ring import LogMemory
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of the lines of one chunk that has many tasks; one attempt may have as much as the settings say."""
@@ -17,7 +17,7 @@ _LINE: Final = b'["line",'
 
 
 class ChunkLines:
-    """The LogKeeper of a Spark worker: it reads frames (see `executors.local.log_writer`) and understands none of them.
+    """The LogKeeper of a Spark worker: it reads frames (see `handlers.log_writer`) and understands none of them.
 
     Beyond the bound frames of lines are left out. The others are few and stay: they say how many lines there were, and so the dispatcher
     tells and counts what is missing.

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import boot_us, both_us, now_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.handler_durations import HandlerDurations
-from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.handler_durations import HandlerDurations
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S, SPARK_SLOTS
 from scylla_spark.errors import ConflictError, SetupError
 from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.interface import HandlerInfo, HearsLines, LogKeeper, OutputTerms, Sink
+from scylla_spark.executors.interface import HearsLines, Kind, LogKeeper, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.spark.chunk_lines import frames_of
 from scylla_spark.executors.spark.start_signals import BegunListener
@@ -44,6 +44,7 @@ from scylla_spark.executors.spark.worker import (
     why_broken,
 )
 from scylla_spark.executors.start_deadline import StartLimit, this_clock
+from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.io.host.session import is_one_machine, missing_on_executors
 

@@ -1,7 +1,7 @@
 """What a Spark Python worker does with a chunk of invocations: run it in child processes, give outcomes back as rows.
 
 Rows travel as Arrow, in the columns of `INPUT` (one invocation) and `OUTPUT` (one outcome, as in
-`core.task.Outcome`).
+`core.tasks.task.Outcome`).
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us, now_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.follow_up import FollowUp
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.task import FAILED, NOT_STARTED, Failure, Invocation, LastError, Outcome
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.follow_up import FollowUp
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, Failure, Invocation, LastError, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors.interface import LogTerms, OutputTerms
-from scylla_spark.executors.local.messages import FOLLOW_UP
+from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.report import read_follow_up
 from scylla_spark.executors.spark.chunk_lines import ChunkLines
 from scylla_spark.executors.spark.start_signals import Address, Teller
 from scylla_spark.executors.start_deadline import StartLimit, this_clock
+from scylla_spark.handlers.messages import FOLLOW_UP
 
 INPUT: Final = (
     "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "

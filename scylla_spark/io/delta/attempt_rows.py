@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.task import STARTED
+from scylla_spark.core.tasks.key import HOUR_US
+from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.io.delta.rows import IDENTITY, first_completions
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
@@ -20,7 +20,7 @@ TOLD: Final = (
 
 
 def attempts_of_tasks(readers: TableReader, tasks: pl.DataFrame) -> pl.DataFrame:
-    """One row per attempt in order, with how it ended, or that it started; the rule is that of `core.task_state.attempts_of`.
+    """One row per attempt in order, with how it ended, or that it started; the rule is that of `core.tasks.state.attempts_of`.
 
     Args:
         readers: of the deployment.

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.hours_with_open_tasks import OpenHours
-from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.scan_budget import ROW_BYTES, Budget
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.queues.scan_budget import ROW_BYTES, Budget
+from scylla_spark.core.tables.open_hours import OpenHours
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.rows import IDENTITY, Pruning, epoch_us, folded, newest_attempts
 from scylla_spark.io.delta.table_reader import TableReader

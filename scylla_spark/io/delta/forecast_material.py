@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scylla_spark.clock import from_us, iso
-from scylla_spark.core.task import STARTED
+from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions, hours_between

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.open_table import UNKNOWN, State
 from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions

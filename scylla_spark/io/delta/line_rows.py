@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.records.log_record import MARKER
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.io.delta.rows import IDENTITY
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPT_LOGS

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError
 from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rows, stored_version

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.io.delta.newest_rows import Order, first_rows
 from scylla_spark.io.delta.rows import in_us
 from scylla_spark.io.delta.table_reader import TableReader

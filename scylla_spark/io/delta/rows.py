@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
-from scylla_spark.core.deferred_edge import ALL_FOLDED_US
-from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, WireRetry
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogLine, LogRecord
-from scylla_spark.core.stored_task_records import ScanRow
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import MAX_LAST_ERROR_CHARS, Failure, LastError
+from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.attempt_order import ATTEMPT_ORDER_SQL
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.stored_records import ScanRow
+from scylla_spark.core.tasks.task import MAX_LAST_ERROR_CHARS, Failure, LastError
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import DATA
 
@@ -28,7 +28,7 @@ IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
 
 
 def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
-    """The fold of `core.fold_commands` on frames: a row per key: data of highest offset, what the first enqueue said, the newest cancel.
+    """The fold of `core.tasks.fold_commands` on frames, a row per key: the newest data, what the first enqueue said, the newest cancel.
 
     Args:
         *operations: columns of `tasks` without partition columns; any number of rows per key, repeats included.
@@ -199,7 +199,7 @@ def hours_between(start_us: int | None, stop_us: int | None) -> list[tuple[str, 
 
 
 def stands_far(edge_us: int) -> pl.Expr:
-    """Whether a row's task is far; see `core.deferred_edge`."""
+    """Whether a row's task is far; see `core.tables.deferred_edge`."""
     import polars as pl
 
     return pl.col("scheduled_time") >= pl.lit(from_us(edge_us))

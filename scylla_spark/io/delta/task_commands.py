@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.delta.rows import IDENTITY, around, folded, in_us, scan_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import TASKS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.task_state import OPEN, STATES
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.state import OPEN, STATES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.rejected_records import RejectedRecords

@@ -1,7 +1,7 @@
 """Files that attempts leave behind, in a folder of this machine or one that is mounted here.
 
 A file is written under another name, synced and then renamed, so that whoever sees one sees all of it. Every path is made of a
-place (see `core.output.outputs_place`) and of a name that was checked, and no link is followed on the way to a file.
+place (see `core.tasks.output.outputs_place`) and of a name that was checked, and no link is followed on the way to a file.
 """
 
 from __future__ import annotations

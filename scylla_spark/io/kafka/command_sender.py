@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import place_of
 from scylla_spark.core.records.command import STAMP_TRUST_US, TOO_LATE, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.tasks.key import place_of
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 
 if TYPE_CHECKING:

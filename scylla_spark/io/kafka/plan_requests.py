@@ -14,7 +14,7 @@ from scylla_spark.core.plan.commands.plan_answer import Answer, checked_command,
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import FenceLog
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka.plan_answers import PlanAnswers, Told
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader

@@ -17,10 +17,10 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConflictError, UnreachableError
 from scylla_spark.io.kafka import topics
 

@@ -11,8 +11,8 @@ from kafka.errors import KafkaError
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogRecord, decode
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.leased_lines import LEVELS
+from scylla_spark.core.access.redaction import Redaction
+from scylla_spark.core.leases.lines import LEVELS
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.records.log_record import CUT, MARKER, STREAMS, LogLine, bounded, marker
-from scylla_spark.core.redaction import Redaction
-from scylla_spark.core.storable_instants import is_storable
+from scylla_spark.core.records.storable_instants import is_storable
+from scylla_spark.core.tasks.key import TaskKey
 
 _FRAME_BYTES: Final = 64  # of a line beside its texts: numbers, stream, level
 _MOST_CALLS: Final = 20_000  # of one child that are open at once
@@ -34,7 +34,7 @@ class LeasedRows(NamedTuple):
     """Lines that a leased worker tells of, as they have come: nobody has looked at them.
 
     Attributes:
-        rows: each with the fields of a `core.leased_lines.LeasedLine`, if it is one.
+        rows: each with the fields of a `core.leases.lines.LeasedLine`, if it is one.
         size: of them together, about, in bytes.
     """
 
@@ -60,7 +60,7 @@ class _Call:
 
 
 class AttemptLines:
-    """Reads the frames of one child; see `executors.local.log_writer` for their form.
+    """Reads the frames of one child; see `handlers.log_writer` for their form.
 
     Args:
         redaction: takes secrets out.

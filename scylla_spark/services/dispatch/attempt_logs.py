@@ -20,11 +20,11 @@ from prometheus_client.registry import Collector
 from scylla_spark.clock import boot_us
 from scylla_spark.config.secret_values import secrets_in
 from scylla_spark.config.settings import Logs, Settings
-from scylla_spark.core.key import place_of
+from scylla_spark.core.access.redaction import Redaction
 from scylla_spark.core.records.log_record import LogLine
-from scylla_spark.core.redaction import Redaction
+from scylla_spark.core.tasks.key import place_of
 from scylla_spark.executors.interface import LogTerms
-from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
@@ -358,7 +358,7 @@ def known_secrets(settings: Settings) -> set[str]:
     Args:
         settings: with the broker's address.
     """
-    from scylla_spark.core.redaction import is_telling
+    from scylla_spark.core.access.redaction import is_telling
     from scylla_spark.io.host.deployment_secret import desk_secret
     from scylla_spark.io.kafka.access import password
 

@@ -11,13 +11,13 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, now_us, read_instant, to_us
-from scylla_spark.core.attempt_note import said_last
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.task_state import NO_HANDLER
+from scylla_spark.core.tasks.attempt_note import said_last
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.state import NO_HANDLER
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers

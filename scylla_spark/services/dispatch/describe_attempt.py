@@ -11,7 +11,7 @@ from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.runs import Run
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey
 
 
 def describe_attempt(engine: Engine, now: int, key: TaskKey, began_us: Mapping[int, int]) -> dict[str, Any]:

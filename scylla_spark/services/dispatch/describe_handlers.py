@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from scylla_spark.clock import iso
-from scylla_spark.executors.catalog import BUILT_IN
-from scylla_spark.executors.handler_description import HandlerForm
-from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.handlers.description import HandlerForm, HandlerInfo
+from scylla_spark.services.dispatch.executor_catalog import BUILT_IN
 
 MOST_SCHEMAS: Final = 2 * 1024 * 1024
 """Characters of all schemas together: whoever asks reads no more than four MiB. Handlers behind that are told of without them."""

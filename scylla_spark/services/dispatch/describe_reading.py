@@ -7,7 +7,7 @@ from typing import Any
 from scylla_spark.clock import iso
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.partition import Partition, PartitionState
-from scylla_spark.core.key import TaskKey, place_of
+from scylla_spark.core.tasks.key import TaskKey, place_of
 
 
 def scan_condition(partition: Partition, key: TaskKey) -> dict[str, Any]:

@@ -14,20 +14,21 @@ from typing import Any, NamedTuple
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
+from scylla_spark.core.queues.in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import Failure, Outcome
-from scylla_spark.core.tenure import Tenure
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.core.tasks.task import Failure, Outcome
 from scylla_spark.errors import ClockError
-from scylla_spark.executors.catalog import BUILT_IN, asked_for, turned_on_by
-from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, KeepsOutputs, LogKeeper, OutputTerms
+from scylla_spark.executors.interface import Executor, KeepsLogs, KeepsOutputs, LogKeeper
 from scylla_spark.executors.unsandboxed import UNSANDBOXED, Unsandboxed
+from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
@@ -44,6 +45,7 @@ from scylla_spark.services.dispatch.engine_settings import (
     queue_terms,
     runner_of,
 )
+from scylla_spark.services.dispatch.executor_catalog import BUILT_IN, asked_for, turned_on_by
 from scylla_spark.services.dispatch.failed_attempts import FailedAttempts
 from scylla_spark.services.dispatch.failed_sends import FailedSends
 from scylla_spark.services.dispatch.follow_ups import FollowUpSender

@@ -9,7 +9,7 @@ from typing import Final
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues.definition import QueueDefinition
 from scylla_spark.duration import duration_us
 
 

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Final, NamedTuple
 
-from scylla_spark.core.task import ABORTED, FAILED, TIMED_OUT, Invocation, Outcome
+from scylla_spark.core.tasks.task import ABORTED, FAILED, TIMED_OUT, Invocation, Outcome
 from scylla_spark.log import get_logger
 
 log = get_logger("dispatch")

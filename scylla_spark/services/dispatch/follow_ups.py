@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.config.settings import Topics
 from scylla_spark.core.engine import action
-from scylla_spark.core.follow_up import TASK, FollowUp
-from scylla_spark.core.follow_up_task import command_of
 from scylla_spark.core.plan.commands.plan_answer import checked_command
 from scylla_spark.core.records.command import SENT_WITHIN_US, Rules
-from scylla_spark.core.task import Failure
+from scylla_spark.core.tasks.follow_up import TASK, FollowUp
+from scylla_spark.core.tasks.follow_up_task import command_of
+from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.io.kafka.command_sender import record_of
 from scylla_spark.io.kafka.send_at_once import send_at_once

@@ -11,16 +11,16 @@ from typing import Final
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
-from scylla_spark.core.queue_definition import QueueDefinition
-from scylla_spark.core.queues_in_force import QueuesInForce
+from scylla_spark.core.queues.definition import QueueDefinition
+from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.task import Retry
-from scylla_spark.core.task_state import NO_HANDLER
+from scylla_spark.core.tasks.state import NO_HANDLER
+from scylla_spark.core.tasks.task import Retry
 from scylla_spark.duration import duration_ms
-from scylla_spark.executors.catalog import turned_on_by
-from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.isolation import SANDBOX
 from scylla_spark.executors.unsandboxed import UNSANDBOXED
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.isolation import SANDBOX
+from scylla_spark.services.dispatch.executor_catalog import turned_on_by
 
 _UNKNOWN: Final = ""  # stands for all handlers that nobody knows: their names come from data
 

@@ -16,9 +16,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease_messages import DRAIN, OK, STOP, Answer, Call, Scarcity
-from scylla_spark.core.output import read_link
+from scylla_spark.core.leases.messages import DRAIN, OK, STOP, Answer, Call, Scarcity
 from scylla_spark.core.records.desk_messages import (
     ANSWER,
     CALL,
@@ -42,6 +40,8 @@ from scylla_spark.core.records.desk_messages import (
     read_line,
     read_request,
 )
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import read_link
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.log import get_logger

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors.interface import LogTerms
-from scylla_spark.executors.log_ring import LogMemory
+from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, counters, memory_fd

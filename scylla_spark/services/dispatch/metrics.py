@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from scylla_spark.core.engine.leases.worker_session import EndedLease
 from scylla_spark.core.engine.runs import Run
-from scylla_spark.core.task import NOT_STARTED, Invocation, Outcome
+from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.services.metrics_server import PREFIX
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scylla_spark.core.attempt_note import MAX_SAID_NOTE_CHARS, WorkNote, fitted_progress_note
-from scylla_spark.core.lease_messages import Call
-from scylla_spark.core.redaction import Redaction
-from scylla_spark.core.task import Outcome
+from scylla_spark.core.access.redaction import Redaction
+from scylla_spark.core.leases.messages import Call
+from scylla_spark.core.tasks.attempt_note import MAX_SAID_NOTE_CHARS, WorkNote, fitted_progress_note
+from scylla_spark.core.tasks.task import Outcome
 
 
 class NoteRedaction:

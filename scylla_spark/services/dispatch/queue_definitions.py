@@ -13,10 +13,10 @@ from kafka.errors import KafkaError
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
-from scylla_spark.core.queue_definition import QueueDefinition, read_queue
-from scylla_spark.core.queues_in_force import Changes
+from scylla_spark.core.queues.definition import QueueDefinition, read_queue
+from scylla_spark.core.queues.in_force import Changes
 from scylla_spark.core.records.fact import FenceLog
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader

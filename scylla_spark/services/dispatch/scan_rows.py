@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.engine.lane import BEFORE_ALL
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
-from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.stored_records import ScanRow
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.rows import last_error, work_note
 from scylla_spark.name_fingerprint import fingerprint

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.executors import catalog
 from scylla_spark.executors.interface import OnSession
 from scylla_spark.log import get_logger
+from scylla_spark.services.dispatch import executor_catalog as catalog
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
 
@@ -86,7 +86,7 @@ class DispatchService:
 
     def _keep_logs(self) -> None:
         """Sends on what handlers print and log, where that is wanted; secrets are taken out, of notes of progress in any case."""
-        from scylla_spark.core.redaction import Redaction
+        from scylla_spark.core.access.redaction import Redaction
         from scylla_spark.services.dispatch.attempt_logs import known_secrets
         from scylla_spark.services.dispatch.logs_apart import LogsApart
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.deferred_edge import common_edge
-from scylla_spark.core.hours_with_open_tasks import OpenHours
-from scylla_spark.core.queues_in_force import QueuesInForce, start_definitions
-from scylla_spark.core.scan_budget import MOST_BYTES, Budget
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.queues.in_force import QueuesInForce, start_definitions
+from scylla_spark.core.queues.scan_budget import MOST_BYTES, Budget
+from scylla_spark.core.tables.deferred_edge import common_edge
+from scylla_spark.core.tables.open_hours import OpenHours
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.io.host.session import fit_to_cluster

@@ -8,7 +8,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
-from scylla_spark.core.task_state import NO_HANDLER
+from scylla_spark.core.tasks.state import NO_HANDLER
 from scylla_spark.services.dispatch.describe_reading import scan_condition
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.io.delta.spark_tables import HourBucket, in_places
 from scylla_spark.schemas import COMPLETIONS, KEY_NAMES, TASKS
 from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open

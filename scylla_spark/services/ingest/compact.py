@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any, Final
 
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket
 from scylla_spark.schemas import (
     ATTEMPT_LOGS,

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from scylla_spark import failpoint
 from scylla_spark.core.records.fact import Fence
 from scylla_spark.core.records.rejection_reason import DEFECT
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.kafka.stream_offsets import Range

@@ -12,7 +12,7 @@ from functools import partial
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.queues_in_force import start_definitions
+from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.duration import duration_us
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.log import get_logger

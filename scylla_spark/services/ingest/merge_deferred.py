@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.new_tables import fold_target_us
 from scylla_spark.io.delta.spark_tables import MOST_MERGED_FILES, Extent, HourBucket, Tables, bounds

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
 from scylla_spark.clock import from_us
-from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.table_progress import Mark
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
 from scylla_spark.io.host.output_files import OutputFiles

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.output import outputs_place
-from scylla_spark.core.queue_definition import QueueDefinition, read_queue
-from scylla_spark.core.queues_in_force import QueuesInForce
+from scylla_spark.core.queues.definition import QueueDefinition, read_queue
+from scylla_spark.core.queues.in_force import QueuesInForce
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import outputs_place
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.spark_tables import HourBucket, in_places
 from scylla_spark.io.host.output_files import OutputFiles

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.notice_proof import notice_key
+from scylla_spark.core.notifications.proof import notice_key
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.io.host.deployment_secret import desk_secret
 

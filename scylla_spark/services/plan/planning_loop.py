@@ -15,7 +15,6 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, to_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group, Position
@@ -23,6 +22,7 @@ from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.records.command import ENQUEUE, STAMP_TRUST_US
 from scylla_spark.core.records.fact import Fence, FenceLog, Unreadable, decode, encode_fence, is_facts
 from scylla_spark.core.records.rejection_reason import DEFECT
+from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader

@@ -20,15 +20,15 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.queues_in_force import start_definitions
+from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.storable_instants import LATEST_US
-from scylla_spark.core.stored_task_records import Known
-from scylla_spark.core.table_progress import Mark
-from scylla_spark.core.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
-from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.tenure import Basis, Tenure
+from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.stored_records import Known
+from scylla_spark.core.tasks.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
 from scylla_spark.services.dispatch.engine_settings import engine_limits, queue_terms
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
 from scylla_spark.io.delta.forecast_material import past
 from scylla_spark.io.delta.table_reader import TableReader

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, now_us, to_us
-from scylla_spark.core.lease_messages import digest_of_token
-from scylla_spark.core.task import ABORTED
+from scylla_spark.core.leases.messages import digest_of_token
+from scylla_spark.core.tasks.task import ABORTED
 from scylla_spark.errors import ArgumentError, SchedulerError, SetupError
-from scylla_spark.executors.local.handler_call import PAYLOAD_INVALID, failed
-from scylla_spark.executors.local.messages import Verdict
+from scylla_spark.handlers.call import PAYLOAD_INVALID, failed
+from scylla_spark.handlers.messages import Verdict
 from scylla_spark.worker.containers.container_lines import ContainerLines
 from scylla_spark.worker.containers.ending import (
     NOT_STARTED,

@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple, NoReturn
 
-from scylla_spark.core.task import ABORTED, CONTAINER_LOST, CONTAINER_NOT_STARTED, MAX_RESULT_BYTES, TIMED_OUT, YIELDED
-from scylla_spark.executors.isolation import MEMORY_EXCEEDED
-from scylla_spark.executors.local.handler_call import OK, encode_result, failed
-from scylla_spark.executors.local.messages import Verdict
+from scylla_spark.core.tasks.task import (
+    ABORTED,
+    CONTAINER_LOST,
+    CONTAINER_NOT_STARTED,
+    MAX_RESULT_BYTES,
+    TIMED_OUT,
+    YIELDED,
+)
+from scylla_spark.handlers.call import OK, encode_result, failed
+from scylla_spark.handlers.isolation import MEMORY_EXCEEDED
+from scylla_spark.handlers.messages import Verdict
 from scylla_spark.worker.containers.last_lines import LastLines
 
 EXIT: Final = "container_exit"

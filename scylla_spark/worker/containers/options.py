@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
-from scylla_spark.executors.isolation import LEAST_MEMORY, size_bytes
+from scylla_spark.handlers.isolation import LEAST_MEMORY, size_bytes
 from scylla_spark.worker.containers.out_folder import OUT_PATH
 from scylla_spark.worker.containers.request import Box
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO, Final
 
-from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES
-from scylla_spark.core.output import MAX_OUTPUTS, is_output_name
+from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES
+from scylla_spark.core.tasks.output import MAX_OUTPUTS, is_output_name
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.local.attempt_outputs import checked_media_type
+from scylla_spark.handlers.outputs import checked_media_type
 from scylla_spark.worker.lease import Lease, Output
 
 OUT_PATH: Final = "/out"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import Schedule, Scheduler, TaskKey, Trigger
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.io.host.http_get import fetch
 from scylla_spark.testing import judge
 from scylla_spark.testing.history import NEVER

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from scylla_spark import Scheduler
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import STARTED
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.host.broker_files import free_port
 from scylla_spark.io.kafka.topic_setup import ensure_topics

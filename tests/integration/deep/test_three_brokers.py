@@ -12,11 +12,11 @@ from kafka.admin import KafkaAdminClient
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import admin
-from scylla_spark.services.deployment import Deployment
+from scylla_spark.processes.deployment import Deployment
 from tests.support.shared_broker import settings_on
 from tests.support.three_brokers import three_brokers
 from tests.support.waiting import eventually

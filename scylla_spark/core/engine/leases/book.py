@@ -23,11 +23,11 @@ from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.lease_messages import CANCELLED as TASK_CANCELLED
-from scylla_spark.core.lease_messages import OK, UNAVAILABLE
+from scylla_spark.core.leases.messages import CANCELLED as TASK_CANCELLED
+from scylla_spark.core.leases.messages import OK, UNAVAILABLE
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile

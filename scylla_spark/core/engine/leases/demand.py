@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scylla_spark.core.engine.leases.worker_session import WorkerSession
-from scylla_spark.core.lease_messages import Call, Want
+from scylla_spark.core.leases.messages import Call, Want
 
 
 class Demand:

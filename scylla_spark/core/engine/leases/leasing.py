@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.cancels import Cancels
@@ -25,9 +24,10 @@ from scylla_spark.core.engine.ready import Place
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.key import place_of
-from scylla_spark.core.lease_messages import Scarcity, digest_of_token, new_token
-from scylla_spark.core.task import Invocation
+from scylla_spark.core.leases.messages import Scarcity, digest_of_token, new_token
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import place_of
+from scylla_spark.core.tasks.task import Invocation
 
 MOST_ANSWER_BYTES: Final = (
     8 * 1024 * 1024

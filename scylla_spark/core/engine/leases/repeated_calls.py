@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.worker_session import WorkerSession
-from scylla_spark.core.lease_messages import Call, Granted
-from scylla_spark.core.task import TIMED_OUT, YIELDED
+from scylla_spark.core.leases.messages import Call, Granted
+from scylla_spark.core.tasks.task import TIMED_OUT, YIELDED
 
 _REMEMBERED_US: Final = 600_000_000  # a request is forgotten so long after it was answered …
 _MOST: Final = 10_000  # … or when so many others came after it …

@@ -8,7 +8,7 @@ from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
 from scylla_spark.core.engine.partition import ACTIVE
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.lease_messages import (
+from scylla_spark.core.leases.messages import (
     CANCELLED,
     ENDED,
     FOREIGN,
@@ -21,9 +21,9 @@ from scylla_spark.core.lease_messages import (
     digest_of_token,
     partition_of_token,
 )
-from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, links_text, read_links
-from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED, YIELDED, Outcome
-from scylla_spark.core.task import CANCELLED as TASK_CANCELLED
+from scylla_spark.core.tasks.output import MAX_OUTPUTS, OutputLink, links_text, read_links
+from scylla_spark.core.tasks.task import ABORTED, FAILED, SUCCEEDED, YIELDED, Outcome
+from scylla_spark.core.tasks.task import CANCELLED as TASK_CANCELLED
 
 _ENDED_BY_REPORT: Final = frozenset({SUCCEEDED, FAILED, ABORTED, YIELDED})
 

@@ -19,8 +19,8 @@ from scylla_spark.core.engine.leases.reports import LeaseReports
 from scylla_spark.core.engine.leases.worker_session import NOTHING_TOLD, Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.lease_messages import OK, STOP, UNAVAILABLE, Answer, Call, Granted, folded
-from scylla_spark.core.output import OutputLink
+from scylla_spark.core.leases.messages import OK, STOP, UNAVAILABLE, Answer, Call, Granted, folded
+from scylla_spark.core.tasks.output import OutputLink
 
 SUPERSEDED: Final = "superseded"  # the session has called again
 REPLACED: Final = "worker_replaced"  # another session calls itself by this worker's name

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.runs import Run
-from scylla_spark.core.lease_messages import Call, Want
-from scylla_spark.core.task import Invocation, Outcome
+from scylla_spark.core.leases.messages import Call, Want
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import Invocation, Outcome
 
 
 class Lease:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import change_bytes
 from scylla_spark.core.plan.state.plan_state import ANSWER, OK, PENDING
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.tasks.key import TaskKey
 
 _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
 _MOST_ANSWER_BYTES: Final = 256 * 1024

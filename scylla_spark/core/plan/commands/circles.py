@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.triggers.trigger import OnBatch, OnRuns, leaves
-from scylla_spark.core.task_tags import tags_of_runs
+from scylla_spark.core.tasks.tags import tags_of_runs
 from scylla_spark.errors import ArgumentError
 
 

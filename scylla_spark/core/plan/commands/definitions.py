@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.plan.commands.circles import Circles
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.commands.removal import check_losses
@@ -28,7 +28,7 @@ from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import keys_of
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work
-from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.table_place import TablePlaces
 

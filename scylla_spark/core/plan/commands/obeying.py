@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from scylla_spark import failpoint
-from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
@@ -17,6 +15,8 @@ from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal
 from scylla_spark.core.plan.suspect_inputs import Met
 from scylla_spark.core.records import rejection_reason
+from scylla_spark.core.records.bounded_text import cut
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConflictError, NotFoundError, SchedulerError
 
 Stepwise = Callable[[PlanCommand, int, str], Steps]

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Required
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from scylla_spark.core.bounded_text import clean
 from scylla_spark.core.plan.state.audit_entry import MOST_ENTRIES, AuditFields
 from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS
 from scylla_spark.core.plan.strict_json import Name, Text
 from scylla_spark.core.plan.triggers.trigger import Scalar
 from scylla_spark.core.records import rejection_reason
-from scylla_spark.core.storable_instants import LATEST_US
+from scylla_spark.core.records.bounded_text import clean
+from scylla_spark.core.records.storable_instants import LATEST_US
 
 VERSION: Final = 4
 """1 has no `fromNow`, 2 no `versions`, 3 no `bounds`. An older planner refuses such a record; it would ignore the field."""

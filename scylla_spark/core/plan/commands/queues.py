@@ -10,7 +10,7 @@ from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.state.stored_definition import QUEUE, DefinitionChange, StoredDefinition
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.queue_definition import QueueDefinition, check_field, queue_text, read_queue
+from scylla_spark.core.queues.definition import QueueDefinition, check_field, queue_text, read_queue
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
 MOST_QUEUES: Final = 10_000

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.tree import keys_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work
-from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ConflictError
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from typing import Any, Final
 
-from scylla_spark.core.notification_rule import RuleDefinition, read_rule, rule_text
+from scylla_spark.core.notifications.rule import RuleDefinition, read_rule, rule_text
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.notices.state import RULE

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import ABSENT, RuleDefinition, rule_text
+from scylla_spark.core.notifications.rule import ABSENT, RuleDefinition, rule_text
 from scylla_spark.core.plan.notices.notice import (
     FIRST,
     REPEATED,
@@ -39,6 +38,7 @@ from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.command import ENQUEUE, Command, encode, payload_text
+from scylla_spark.core.tasks.key import TaskKey
 
 MOST_INCIDENTS: Final = 200
 """Fingerprints that are open of one rule; what is beyond counts as one and the same."""

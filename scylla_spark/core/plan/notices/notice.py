@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from scylla_spark.clock import iso
-from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.error_fingerprint import fingerprint_of
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notice_proof import PROOF, proof_of
-from scylla_spark.core.notification_rule import ALIVE, RuleDefinition
+from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
+from scylla_spark.core.notifications.proof import PROOF, proof_of
+from scylla_spark.core.notifications.rule import ALIVE, RuleDefinition
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
+from scylla_spark.core.records.bounded_text import cut
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
 
 VERSION: Final = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from scylla_spark.core.notification_rule import RuleDefinition, read_rule
+from scylla_spark.core.notifications.rule import RuleDefinition, read_rule
 from scylla_spark.core.plan.notices.notice import Concern
 from scylla_spark.core.plan.notices.state import NoticeState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import (
+from scylla_spark.core.notifications.rule import (
     ABSENT,
     ALIVE,
     CANCELLED,
@@ -38,6 +37,7 @@ from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.taken_back import is_our_cancel
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import NotFoundError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.notification_rule import ABSENT, FAILED, SILENT
+from scylla_spark.core.notifications.rule import ABSENT, FAILED, SILENT
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition, read_definition_change
 

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.state.plan_log import BACKFILL, Change
-from scylla_spark.core.task import FAILURES
-from scylla_spark.core.task_tags import MAX_TAG_CHARS
+from scylla_spark.core.tasks.tags import MAX_TAG_CHARS
+from scylla_spark.core.tasks.task import FAILURES
 
 RUNNING: Final = "running"
 PAUSED: Final = "paused"

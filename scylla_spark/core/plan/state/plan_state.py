@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, without_oldest
@@ -33,7 +32,8 @@ from scylla_spark.core.plan.state.schedule_entry import MOST_LAUNCHES_KEPT, Entr
 from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 from scylla_spark.core.plan.times.breaks import Days
-from scylla_spark.core.task import FAILURES
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import FAILURES
 
 ANSWER: Final = "answer"
 """Kind of the change that answers a request; a snapshot repeats those of which is known that they were carried out."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import MOST_RATE
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import stored_schedule
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
 from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED
+from scylla_spark.core.tasks.key import TaskKey
 
 PENDING_TRIGGER: Final = "pending_trigger"
 PENDING_CONSTRAINT: Final = "pending_constraint"

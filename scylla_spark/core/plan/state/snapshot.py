@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import RULE_REVISION
 from scylla_spark.core.plan.state.backfill_entry import begins
 from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, SUCCEEDED, TABLE_PART, change_bytes
@@ -19,6 +18,7 @@ from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
 from scylla_spark.core.plan.state.stored_token import TOKEN_ENTRY
 from scylla_spark.core.plan.times.breaks import Days
+from scylla_spark.core.tasks.key import TaskKey
 
 _OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in the list do
 _OF_TOKEN: Final = "^"  # likewise those of tokens

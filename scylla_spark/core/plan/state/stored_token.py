@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final, NamedTuple, Required
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
+from scylla_spark.core.access.scopes import read_rights
+from scylla_spark.core.access.token_text import DIGEST_PATTERN, ID_PATTERN
 from scylla_spark.core.plan.state.plan_log import Change
-from scylla_spark.core.scopes import read_rights
-from scylla_spark.core.storable_instants import LATEST_US
-from scylla_spark.core.token_text import DIGEST_PATTERN, ID_PATTERN
+from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
 
 TOKEN: Final = "token"

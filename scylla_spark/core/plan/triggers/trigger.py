@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from scylla_spark.core.plan.times.fire_times import FireTimes
-from scylla_spark.core.task_tags import MAX_TAG_CHARS, is_tag
+from scylla_spark.core.tasks.tags import MAX_TAG_CHARS, is_tag
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import RULE, is_name
 

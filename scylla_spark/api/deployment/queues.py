@@ -1,0 +1,331 @@
+"""Routes of queues: their definitions, which every dispatcher obeys within a second, and how many tasks they have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import Body as JsonBody
+from fastapi import Path, Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from scylla_spark.api import problems
+from scylla_spark.api.context import Api, Asked, Instant, Own, answer, answers, iso_of, router
+from scylla_spark.api.revisions import ANY, ask, check, etag
+from scylla_spark.api.schedules.definitions import Author, IfMatch, name_of
+from scylla_spark.api.tasks.actions import Grace, Running, grace_of
+from scylla_spark.client.queues.handle import QueueStatus, statuses, warning_of_delete
+from scylla_spark.client.queues.queue import Queue
+from scylla_spark.client.queues.tasks import QueueTasks
+from scylla_spark.client.schedules.trigger_shorthand import camel
+from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition
+from scylla_spark.core.queues.definition import read_queue
+from scylla_spark.core.tasks.filter import DAY_US
+from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.services.simulate.what_if import Question
+
+routes = router()
+
+Name = Annotated[
+    str, Path(min_length=1, max_length=600, description="Name of the queue, percent-encoded: %2F for a slash")
+]
+Fields = Annotated[
+    dict[str, Any],
+    JsonBody(
+        description="Fields of a queue, in snake_case or camelCase; null is a value: no limit, of `max_retries` for ever",
+        examples=[{"concurrency": 5, "rate": 10}],
+    ),
+]
+Unset = Annotated[list[str] | None, Query(max_length=100, description="Fields that go back to their defaults")]
+_WRITES = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CHANGED)
+
+
+class QueueView(BaseModel):
+    """What is in force of a queue."""
+
+    name: str
+    source: Annotated[
+        Literal["stored", "settings"], Field(description="Whether a definition was put, or the settings list it")
+    ]
+    revision: Annotated[int, Field(description="Of the definition; 0: none was put")]
+    etag: str
+    author: str
+    changed_at: str | None
+    fields: Annotated[dict[str, Any], Field(description="All fields, defaults included")]
+    definition: Annotated[dict[str, Any], Field(description="As it was put; names are camelCase, as on the wire")]
+
+
+class QueuesView(BaseModel):
+    """All queues that are defined, by name."""
+
+    queues: list[QueueView]
+
+
+class QueueCountsView(BaseModel):
+    """How many tasks there are, as the tables say."""
+
+    enqueued: Annotated[int, Field(description="Tasks that are known, of any state")]
+    states: dict[str, int]
+    handed_out: Annotated[int, Field(description="Tasks that were started or leased at least once")]
+    again: Annotated[int, Field(description="Attempts beyond the first of each")]
+    expired: Annotated[int, Field(description="Attempts that ended because their lease did")]
+    released: Annotated[int, Field(description="Tasks that have ended, and not as cancelled, expired or duplicates")]
+
+
+class PartitionStatsView(QueueCountsView):
+    """The same of the tasks of one partition."""
+
+    partition: int
+
+
+class QueueStatsView(QueueCountsView):
+    """How many tasks a queue has, and what became of them."""
+
+    name: str
+    partitions: list[PartitionStatsView]
+
+
+class QueueClearedView(BaseModel):
+    """What was done to the open tasks of a queue."""
+
+    matched: int
+    sent: Annotated[int, Field(description="Cancels that Kafka has acknowledged; 0 with `dry_run`")]
+    dry_run: bool
+
+
+class QueueGoneView(BaseModel):
+    """A definition that was forgotten."""
+
+    name: str
+    change: Literal["removed"]
+    warning: Annotated[
+        str | None, Field(description="What becomes of its tasks that its owner may not want; null: nothing")
+    ]
+
+
+@routes.get("/v1/queues", operation_id="list_queues", responses=answers({200: QueuesView}))
+def page(api: Asked, own: Own) -> Response:
+    """All queues that are defined, by a definition or in the settings; others have no limits."""
+    found = api.plan.ask(lambda plan: statuses(plan, api.settings))
+    return answer({"queues": [_view(one) for name, one in found.items() if own.has(name)]})
+
+
+@routes.get(
+    "/v1/queues/{name}",
+    operation_id="get_a_queue",
+    responses=answers({200: QueueView}, problems.INVALID, problems.NOT_FOUND),
+)
+def get(api: Asked, name: Name) -> Response:
+    """What is in force of a queue; the ETag is the revision of its definition."""
+    return _shown(api, name_of(name))
+
+
+@routes.put(
+    "/v1/queues/{name}", operation_id="put_a_queue",
+    responses=answers({200: QueueView, 201: QueueView}, problems.IF_MATCH_NEEDED, *_WRITES),
+)  # fmt: skip
+async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Store a definition, whole: what is left out is at its default. One that is stored otherwise needs If-Match."""
+    plain = name_of(name)
+
+    def done() -> Response:
+        queue = Queue.of({"name": plain} | _wire(plain, fields))
+        stored = api.plan.ask(lambda plan: plan.queues.get(plain))
+        if stored is not None and read_queue(json.loads(stored.text)) == read_queue(queue.definition):
+            return _shown(api, plain)  # a PUT that is repeated, perhaps since its answer got lost
+        revision = _checked(plain, stored, if_match, needs_match=True)
+        done = ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
+        return _shown(api, plain, 201 if done[plain]["became"] == "added" else 200)
+
+    return await api.planned(done)
+
+
+@routes.patch(
+    "/v1/queues/{name}", operation_id="change_fields_of_a_queue", responses=answers({200: QueueView}, *_WRITES)
+)
+async def patch(
+    api: Asked, name: Name, fields: Fields, unset: Unset = None, if_match: IfMatch = None, author: Author = ""
+) -> Response:
+    """Change some fields, and keep the others; of a queue that only the settings list, theirs."""
+    plain = name_of(name)
+    given, gone = _wire(plain, fields), [camel(field) for field in unset or ()]
+    return await api.planned(
+        lambda: _patched(api, plain, {"queues": [{"name": plain} | given], "unset": gone or None}, if_match, author)
+    )
+
+
+@routes.post("/v1/queues/{name}:pause", operation_id="pause_a_queue", responses=answers({200: QueueView}, *_WRITES))
+async def pause(api: Asked, name: Name, author: Author = "") -> Response:
+    """Let nothing of a queue start any more; what runs goes on."""
+    plain = name_of(name)
+    return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": True}]}, None, author))
+
+
+@routes.post("/v1/queues/{name}:resume", operation_id="resume_a_queue", responses=answers({200: QueueView}, *_WRITES))
+async def resume(api: Asked, name: Name, author: Author = "") -> Response:
+    """Let the tasks of a queue start again."""
+    plain = name_of(name)
+    return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": False}]}, None, author))
+
+
+@routes.delete("/v1/queues/{name}", operation_id="delete_a_queue", responses=answers({200: QueueGoneView}, *_WRITES))
+async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Forget a definition: the start values of the settings are in force again, or there are no limits."""
+    plain = name_of(name)
+
+    def done() -> Response:
+        stored = api.plan.ask(lambda plan: plan.queues.get(plain))
+        revision = _checked(plain, stored, if_match, needs_match=False)
+        expect = {plain: revision} if if_match not in (None, ANY) else None
+        warning = api.plan.ask(lambda plan: warning_of_delete(plan, api.settings, plain))
+        ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
+        return answer({"name": plain, "change": "removed", "warning": warning})
+
+    return await api.planned(done)
+
+
+@routes.get(
+    "/v1/queues/{name}/stats",
+    operation_id="count_the_tasks_of_a_queue",
+    responses=answers({200: QueueStatsView}, problems.INVALID),
+)
+def stats(api: Asked, name: Name) -> Response:
+    """How many tasks a queue has in each state, were handed out, came again and have ended, as the tables say."""
+    return answer(_tasks(api, name).stats().document())
+
+
+@routes.post(
+    "/v1/queues/{name}:clear",
+    operation_id="clear_a_queue",
+    responses=answers({200: QueueClearedView}, problems.INVALID),
+)
+async def clear(
+    api: Asked,
+    name: Name,
+    dry_run: Annotated[bool, Query(description="Only count what would be done")] = False,
+    running: Running = False,
+    grace_ms: Grace = None,
+) -> Response:
+    """End all open tasks of a queue that the tables show: sends a cancel for each; it does not wait for the ends.
+
+    What workers have leased ends at once; what a dispatcher runs goes on, unless `running` says that it is to end, too.
+    """
+    tasks, grace = _tasks(api, name), grace_of(grace_ms, running=running)
+    done = await api.at_length(lambda: tasks.clear(grace, dry_run=dry_run))
+    return answer(done._asdict() | {"dry_run": dry_run})
+
+
+class DelaysView(BaseModel):
+    """Start delays of some tasks: played with the limits of today, with the changed ones, and as they were measured then."""
+
+    scope: Literal["all", "queue", "lane"]
+    name: str
+    count: int
+    never_started: Annotated[int, Field(description="Would not have started at all with the changed limits")]
+    p50_ms: float | None
+    predicted_p50_ms: float | None
+    measured_p50_ms: float | None
+    p95_ms: float | None
+    predicted_p95_ms: float | None
+    measured_p95_ms: float | None
+    p99_ms: float | None
+    predicted_p99_ms: float | None
+    measured_p99_ms: float | None
+    max_ms: float | None
+    predicted_max_ms: float | None
+    measured_max_ms: float | None
+    makespan_s: Annotated[float | None, Field(description="From the first time that one could start to the last end")]
+    predicted_makespan_s: float | None
+    measured_makespan_s: float | None
+
+
+class SimulationView(BaseModel):
+    """A past window with the limits of today, beside the same with changed ones."""
+
+    tasks: Annotated[int, Field(description="That were played")]
+    unfinished: Annotated[int, Field(description="Left out, as they had not ended")]
+    unrun: Annotated[int, Field(description="Left out, as they ended without a run")]
+    slots: Annotated[int, Field(description="Tasks that ran at once with the changed limits")]
+    seconds: float
+    rows: list[DelaysView]
+
+
+@routes.post(
+    "/v1/queues/{name}:simulate",
+    operation_id="tell_what_would_have_been_under_other_limits",
+    responses=answers(
+        {200: SimulationView},
+        problems.INVALID,
+        problems.NOT_JSON,
+        problems.NOT_FOUND,
+        problems.BUSY,
+        problems.TIMED_OUT,
+    ),
+)
+async def simulate(
+    api: Asked,
+    name: Name,
+    fields: Fields,
+    since: Annotated[
+        Instant | None, Query(alias="from", description="Scheduled then or later; default: a day ago")
+    ] = None,
+    until: Annotated[Instant | None, Query(alias="to", description="Scheduled before; default: now")] = None,
+    slots: Annotated[int | None, Query(ge=1, le=100_000, description="Tasks that run at once; default: as now")] = None,
+) -> Response:
+    """Play a past window of all queues with the limits of today, and again with some fields of this one changed.
+
+    Nothing runs, nothing is changed. No queue is paused unless `paused` is given.
+    """
+    plain, now = name_of(name), now_us()
+    start = to_us(since) if since is not None else now - DAY_US
+    question = Question(start, to_us(until) if until is not None else now, {plain: _wire(plain, fields)}, slots)
+    found = await api.simulated(question)
+    return answer(found._asdict())
+
+
+def _tasks(api: Api, name: str) -> QueueTasks:
+    return QueueTasks(api.scheduler.connection, api.pages, name_of(name))
+
+
+def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None, author: str) -> Response:
+    revision = _checked(name, api.plan.ask(lambda plan: plan.queues.get(name)), if_match, needs_match=False)
+    expect = {name: revision} if if_match is not None else None
+    ask(api, "put_queue", patch=True, expect=expect, author=author or None, **what)
+    return _shown(api, name)
+
+
+def _wire(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = {camel(field): value for field, value in fields.items()}
+    if found.pop("name", name) != name:
+        raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
+    return found
+
+
+def _checked(name: str, stored: StoredDefinition | None, if_match: str | None, *, needs_match: bool) -> int:
+    """The revision that is stored; 0: none.
+
+    Raises:
+        Problem: another is stored, or which is meant is not said.
+    """
+    revision = stored.revision if stored is not None else 0
+    check(f"queue {name!r}", etag(revision), if_match, stored=revision > 0, needs_match=needs_match)
+    return revision
+
+
+def _shown(api: Api, name: str, status: int = 200) -> Response:
+    found = api.plan.ask(lambda plan: statuses(plan, api.settings, name)).get(name)
+    if found is None:
+        raise NotFoundError(
+            f"The queue {name!r} is not defined: its tasks run without limits.", hint="PUT a definition."
+        )
+    return answer(_view(found), status, {"ETag": etag(found.revision)})
+
+
+def _view(one: QueueStatus) -> dict[str, Any]:
+    return {
+        "name": one.name, "source": one.source, "revision": one.revision, "etag": etag(one.revision), "author": one.author,
+        "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
+    }  # fmt: skip

@@ -1,0 +1,139 @@
+"""Routes about the deployment: its partitions and who owns them, its tables and what was written to them, and its tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from scylla_spark.api import problems
+from scylla_spark.api.context import Api, Asked, answer, answers, iso_of, iso_us, router
+from scylla_spark.client.partition_status import partition_rows
+from scylla_spark.client.tokens import statuses
+from scylla_spark.clock import now_us
+from scylla_spark.io.delta.newest_commits import newest_commits
+from scylla_spark.io.delta.task_queries import TaskQueries
+
+routes = router()
+
+
+class PartitionView(BaseModel):
+    """A partition of both topics."""
+
+    partition: int
+    tasks_behind: Annotated[int | None, Field(description="Records of `tasks` that the tables lack; null: not known")]
+    outcomes_behind: Annotated[int | None, Field(description="Of `outcomes`, likewise")]
+    folded_until: Annotated[str | None, Field(description="What is due before stands in `tasks` alone")]
+    closed_until: Annotated[str | None, Field(description="In all hours before, every task has ended …")]
+    open_hours: Annotated[int, Field(description="… except in so many")]
+    owner: Annotated[str | None, Field(description="Address of its dispatcher; null: none is known")]
+    state: Annotated[str | None, Field(description="As its owner says; null: it does not answer, as the rest")]
+    epoch: int | None
+    lanes: int | None
+    loaded: Annotated[int | None, Field(description="Tasks in memory")]
+    in_flight: Annotated[int | None, Field(description="Tasks that run")]
+
+
+class PartitionsView(BaseModel):
+    """All partitions."""
+
+    partitions: list[PartitionView]
+    unreachable: Annotated[str, Field(description="Why Kafka could not be asked; empty: it could")]
+
+
+class TableView(BaseModel):
+    """The size of a table, by its log."""
+
+    table: str
+    rows: int
+    files: int
+    bytes: int
+    version: int
+
+
+class TablesView(BaseModel):
+    """All tables."""
+
+    tables: list[TableView]
+
+
+class CommitView(BaseModel):
+    """Something that was written to a table; null is what its log does not say."""
+
+    table: str
+    version: int
+    at: str | None
+    operation: Annotated[str, Field(description="MERGE, WRITE, DELETE, OPTIMIZE and so on")]
+    rows: Annotated[int | None, Field(description="That were written; of a MERGE those that came")]
+    files_added: int | None
+    files_removed: int | None
+    ms: int | None
+    phases: Annotated[dict[str, int], Field(description="Milliseconds of materialize, scan and rewrite of a MERGE")]
+
+
+class CommitsView(BaseModel):
+    """Commits of all tables, the newest first."""
+
+    commits: list[CommitView]
+
+
+class StoredTokenView(BaseModel):
+    """A token; nothing of its secret."""
+
+    id: str
+    name: str
+    state: Literal["active", "expired", "revoked"]
+    scopes: list[str]
+    namespaces: list[str]
+    expires_at: str | None
+    author: str
+    changed_at: str | None
+
+
+class TokensView(BaseModel):
+    """All tokens that are stored, by name."""
+
+    tokens: list[StoredTokenView]
+
+
+@routes.get("/v1/system/partitions", operation_id="list_partitions", responses=answers({200: PartitionsView}))
+async def partitions(api: Asked) -> Response:
+    """How far the tables are behind both logs, and who owns what: per partition."""
+    rows, why = await api.slowly(lambda: partition_rows(api.scheduler.connection))
+    return answer({"partitions": rows, "unreachable": why})
+
+
+@routes.get("/v1/system/tables", operation_id="list_tables", responses=answers({200: TablesView}))
+def tables(api: Asked) -> Response:
+    """Rows, files and bytes of all tables."""
+    return answer({"tables": TaskQueries(api.scheduler.connection.readers).sizes()})
+
+
+@routes.get(
+    "/v1/system/commits", operation_id="list_commits_of_tables",
+    responses=answers({200: CommitsView}, problems.INVALID),
+)  # fmt: skip
+async def commits(api: Asked, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> Response:
+    """What was written to the tables last, with its rows, files and times: batches of ingest, and what keeps tables small."""
+    rows = await api.slowly(lambda: newest_commits(api.scheduler.connection.readers, limit))
+    return answer({"commits": [_commit(row) for row in rows]})
+
+
+@routes.get("/v1/tokens", operation_id="list_tokens", responses=answers({200: TokensView}))
+def tokens(api: Asked) -> Response:
+    """The tokens that are stored, also expired and revoked ones; no secrets."""
+    return answer({"tokens": _tokens(api)})
+
+
+def _commit(row: dict[str, Any]) -> dict[str, Any]:
+    told = {name: value for name, value in row.items() if name != "at_us"}
+    return told | {"at": iso_us(row["at_us"])}
+
+
+def _tokens(api: Api) -> list[dict[str, Any]]:
+    found = api.plan.ask(lambda plan: statuses(plan, now_us()))
+    return [
+        one._asdict() | {"expires_at": iso_of(one.expires_at), "changed_at": iso_of(one.changed_at)} for one in found
+    ]

@@ -1,0 +1,146 @@
+"""The route by which leased workers leave files behind, while they hold the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any, BinaryIO, Final, NamedTuple
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
+
+from fastapi import Header, Path, Request
+from starlette.responses import Response
+
+from scylla_spark.api import problems
+from scylla_spark.api.context import Api, Asked, answer, answers, router
+from scylla_spark.api.leases.views import Token, not_held
+from scylla_spark.api.problems import Problem
+from scylla_spark.api.tasks.views import OutputView, output_view
+from scylla_spark.core.leases.messages import OUTPUTS_FULL
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.output import (
+    MAX_OUTPUTS,
+    UNKNOWN_TYPE,
+    OutputLink,
+    checked_output_name,
+    is_media_type,
+    outputs_place,
+)
+from scylla_spark.io.host.output_files import OutputFiles, too_much
+
+routes = router()
+
+Name = Annotated[str, Path(description="File name of the output, percent-encoded")]
+MediaType = Annotated[str, Header(max_length=200, description="What the file is said to be")]
+_TURNS: Final[WeakValueDictionary[tuple[str, str], asyncio.Lock]] = WeakValueDictionary()
+"""(place of the attempt, name) → held between the link and its file, so that of two uploads at once both are those of the later one."""
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {UNKNOWN_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        "description": "The file, at most `outputs.max_bytes` with the others of the attempt",
+    }
+}
+
+
+@routes.put(
+    "/v1/leases/{lease}/outputs/{name}", operation_id="store_an_output_of_a_lease", openapi_extra=_BODY,
+    responses=answers({200: OutputView}, problems.INVALID, problems.CONFLICT),
+)  # fmt: skip
+async def store(
+    api: Asked, request: Request, lease: Annotated[Token, Path()], name: Name, content_type: MediaType = UNKNOWN_TYPE
+) -> Response:
+    """Store a file that the attempt leaves behind; the same name again replaces it. It stays however the lease ends; 409: that is over."""
+    plain, told = checked_output_name(unquote(name)), content_type.partition(";")[0].strip()
+    media_type = told if is_media_type(told) else UNKNOWN_TYPE
+    room = await _room(api, lease, plain)
+    files = OutputFiles(api.settings.outputs_path)
+    if _told_bytes(request) > room.left:
+        raise _refused(room.left)
+    with await api.slowly(files.scratch) as scratch:
+        await _received(api, request, scratch, room.left)
+        room = await _room(api, lease, plain)  # the body may have taken long
+        draft = await api.slowly(lambda: files.draft(room.place, scratch, room.left))
+    link = OutputLink(plain, *draft.stored, media_type)
+    turn = _TURNS.setdefault((room.place, plain), asyncio.Lock())
+    try:
+        async with turn:
+            await _held(api, lease, link)
+            await api.slowly(lambda: files.keep(draft, plain))
+    finally:
+        files.drop(draft)  # unless it has its name by now
+    return answer(output_view(link))
+
+
+class _Room(NamedTuple):
+    """What a file may be.
+
+    Attributes:
+        place: of the attempt.
+        left: bytes that it may have.
+    """
+
+    place: str
+    left: int
+
+
+async def _room(api: Api, lease: str, name: str) -> _Room:
+    """What a file of that name may be now; the owner judges again when it is there.
+
+    Raises:
+        Problem: the lease is over, nobody knows at the moment, or there are enough files.
+    """
+    held = await _held(api, lease, None)
+    sizes: dict[str, int] = dict(held["sizes"])
+    sizes.pop(name, None)
+    if len(sizes) >= MAX_OUTPUTS:
+        raise Problem(problems.CONFLICT, f"The attempt leaves {MAX_OUTPUTS} files behind already.", hint="Pack them.")
+    place = outputs_place(TaskKey(*held["key"]), held["attempt"], api.scheduler.connection.rules.partitions)
+    return _Room(place, api.settings.outputs.max_bytes - sum(sizes.values()))
+
+
+def _told_bytes(request: Request) -> int:
+    """How many bytes the body has, as its header says; 0: it does not."""
+    told = request.headers.get("Content-Length", "")
+    return int(told[:20]) if told.isdecimal() else 0
+
+
+async def _received(api: Api, request: Request, scratch: BinaryIO, left: int) -> None:
+    """Writes the body of a request to a file.
+
+    Raises:
+        Problem: it has more bytes than are left.
+    """
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > left:
+            raise _refused(left)
+        if chunk:
+            await api.slowly(partial(scratch.write, chunk))
+    await api.slowly(partial(scratch.seek, 0))
+
+
+def _refused(left: int) -> Problem:
+    """What is told of a body that is too large, and not read."""
+    error = too_much(left)
+    more = {"reason": error.fields["reason"]}
+    return Problem(problems.INVALID, error.message, hint=error.hint, headers={"Connection": "close"}, **more)
+
+
+async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]:
+    """What the owner knows of the attempt of a lease.
+
+    Raises:
+        Problem: the lease is over, or nobody knows at the moment.
+    """
+    told = await api.desks.output(token, link)
+    if isinstance(told, dict):
+        return told
+    if told == OUTPUTS_FULL:
+        raise Problem(
+            problems.CONFLICT,
+            "The attempt leaves too many files or bytes behind.",
+            hint="Raise outputs.max_bytes, or pack them.",
+        )
+    raise not_held(told)

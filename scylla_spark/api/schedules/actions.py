@@ -1,0 +1,310 @@
+"""Routes that steer a schedule, and that tell when it fires and why it did not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from scylla_spark.api import problems
+from scylla_spark.api.context import Asked, Body, Instant, Own, answer, answers, router
+from scylla_spark.api.schedules.definitions import STEERS, Author, ChangesView, Name, losses_of, name_of
+from scylla_spark.api.schedules.plan_mirror import StoredText, excerpt
+from scylla_spark.api.schedules.views import FireView, PlannedView, fire_view, planned_view
+from scylla_spark.api.tasks.views import KeyView
+from scylla_spark.client.schedules.explanation import explained, gone, missing
+from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
+from scylla_spark.client.schedules.history import history
+from scylla_spark.client.schedules.selection import Selection, is_now, steer, to_steer
+from scylla_spark.client.schedules.times import PlannedTime, following, preceding, under_time_ranges
+from scylla_spark.client.schedules.trigger_words import in_words
+from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.access.scopes import QueueBounds
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
+from scylla_spark.core.plan.times.planned_times import times_of
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import key_view
+from scylla_spark.errors import ArgumentError, NotFoundError
+
+routes = router()
+
+Count = Annotated[int, Query(ge=1, le=MOST_RUNS_LISTED)]
+Begin = Annotated[
+    Literal["pause", "now"],
+    Field(
+        description="Whether versions of watched tables that came during the pause are run (pause), or left out (now)"
+    ),
+]
+_LOOK_S = 0.02
+_LOOKS_FOR_RUN = 100
+_LOOKS = (problems.INVALID, problems.NOT_FOUND)
+
+
+class SteeredView(BaseModel):
+    """What was done with a schedule."""
+
+    name: str
+    done: Literal["paused", "resumed"]
+
+
+class PauseBody(Body):
+    """Why, and for how long."""
+
+    note: str = ""
+    until: Annotated[Instant | None, Field(description="When it goes on by itself")] = None
+
+
+class ManyBody(Body):
+    """What schedules have in common, all of it."""
+
+    tag: str | None = None
+    changed_from: Annotated[Instant | None, Field(description="Changed, paused or resumed last at or after this …")] = (
+        None
+    )
+    changed_until: Annotated[Instant | None, Field(description="… and before this")] = None
+    dry_run: bool = False
+
+    def selection(self) -> Selection:
+        """The same for the client."""
+        window = [None if one is None else to_us(one) for one in (self.changed_from, self.changed_until)]
+        return Selection(None, None, self.tag, None, *window)
+
+
+class PauseManyBody(ManyBody):
+    """Which schedules, why, and for how long."""
+
+    note: str = ""
+    until: Annotated[Instant | None, Field(description="When they go on by themselves")] = None
+
+
+class ResumeBody(Body):
+    """Where it goes on."""
+
+    begin: Begin = "pause"
+
+
+class ResumeManyBody(ManyBody):
+    """Which schedules, and where they go on."""
+
+    begin: Begin = "pause"
+
+
+class RunBody(Body):
+    """What the run is given."""
+
+    payload: Annotated[dict[str, Any] | None, Field(description="Instead of the schedule's own")] = None
+
+
+class TimesView(BaseModel):
+    """Planned times, with those that are left out between them."""
+
+    paused: bool
+    times: list[PlannedView]
+
+
+class SaidView(BaseModel):
+    """Why a schedule ran or did not."""
+
+    name: str
+    said: Annotated[list[str], Field(description="Sentences")]
+    fires: list[FireView]
+
+
+class FiresView(BaseModel):
+    """Decisions, the newest first."""
+
+    fires: list[FireView]
+    complete: Annotated[
+        bool, Field(description="False where Kafka does not answer, so that these are what the tables say")
+    ]
+
+
+@routes.post(
+    "/v1/schedules/{name}:pause", operation_id="pause_a_schedule", responses=answers({200: SteeredView}, *STEERS)
+)
+async def pause(api: Asked, name: Name, how: PauseBody | None = None, author: Author = "") -> Response:
+    """Let a schedule fire nothing; what was launched ahead of its time is taken back before the answer comes."""
+    plain, wanted = name_of(name), how or PauseBody()
+    await api.planned(lambda: api.scheduler.schedule(plain, author=author).pause(wanted.note, wanted.until))
+    return answer({"name": plain, "done": "paused"})
+
+
+@routes.post(
+    "/v1/schedules/{name}:resume", operation_id="resume_a_schedule", responses=answers({200: SteeredView}, *STEERS)
+)
+async def resume(api: Asked, name: Name, how: ResumeBody | None = None, author: Author = "") -> Response:
+    """Let a schedule fire again, from now on."""
+    plain, begin = name_of(name), how.begin if how is not None else "pause"
+    await api.planned(lambda: api.scheduler.schedule(plain, author=author).resume(begin=begin))
+    return answer({"name": plain, "done": "resumed"})
+
+
+@routes.post(
+    "/v1/schedules:pause", operation_id="pause_schedules",
+    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
+)  # fmt: skip
+async def pause_many(api: Asked, own: Own, wanted: PauseManyBody, author: Author = "") -> Response:
+    """Pause all active schedules that have a tag, or were changed last in some time."""
+    until_us = None if wanted.until is None else to_us(wanted.until)
+    return await _steered(api, own, "pause", wanted, author, note=wanted.note or None, until=until_us)
+
+
+@routes.post(
+    "/v1/schedules:resume", operation_id="resume_schedules",
+    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
+)  # fmt: skip
+async def resume_many(api: Asked, own: Own, wanted: ResumeManyBody, author: Author = "") -> Response:
+    """Resume all paused schedules that have a tag, or were changed last in some time."""
+    return await _steered(api, own, "resume", wanted, author, fromNow=is_now(wanted.begin))
+
+
+@routes.post(
+    "/v1/schedules:delete", operation_id="delete_schedules",
+    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
+)  # fmt: skip
+async def delete_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "") -> Response:
+    """Forget all schedules that have a tag, or were changed last in some time; others that wait for them lose that branch, or go too.
+
+    409 where the caller may not change one of these others: then nothing is changed.
+    """
+    names = await _meant(api, own, "delete", wanted)
+    if wanted.dry_run or not names:
+        also = await api.planned(lambda: losses_of(api, own, names))
+        expected = {name: loss.becomes for name, loss in also.items()} | dict.fromkeys(names, "removed")
+        return answer({"changes": expected, "dry_run": wanted.dry_run})
+    return await _steered_names(api, own, "delete", names, author)
+
+
+@routes.post(
+    "/v1/schedules/{name}:run",
+    operation_id="run_a_schedule_now",
+    status_code=201,
+    responses=answers({201: KeyView}, *STEERS),
+)
+async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author = "") -> Response:
+    """Launch a run at once, whatever else runs; the answer names its task."""
+    plain, payload = name_of(name), how.payload if how is not None else None
+    handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_now(payload))
+    await _there(api, handle.key)
+    return answer(key_view(handle.key), 201)
+
+
+@routes.get(
+    "/v1/schedules/{name}:next",
+    operation_id="list_the_next_times_of_a_schedule",
+    responses=answers({200: TimesView}, *_LOOKS),
+)
+def next_(api: Asked, name: Name, count: Count = 5) -> Response:
+    """The next planned times, with what clock changes and holidays do to them."""
+    return _times(api, name, lambda series, calendars: following(series, calendars, now_us(), count))
+
+
+@routes.get(
+    "/v1/schedules/{name}:previous",
+    operation_id="list_the_last_times_of_a_schedule",
+    responses=answers({200: TimesView}, *_LOOKS),
+)
+def previous(api: Asked, name: Name, count: Count = 5) -> Response:
+    """The last planned times by its definition as it is now; what was decided about them is in its fires."""
+    return _times(api, name, lambda series, calendars: preceding(series, calendars, now_us(), count))
+
+
+@routes.get(
+    "/v1/schedules/{name}:explain",
+    operation_id="explain_why_a_schedule_ran_or_did_not",
+    responses=answers({200: SaidView}, *_LOOKS),
+)
+async def explain(
+    api: Asked,
+    name: Name,
+    at: Annotated[Instant | None, Query(description="Of this time; default: the last decisions")] = None,
+) -> Response:
+    """Why a schedule ran or did not, and what it waits for, in sentences."""
+    plain = name_of(name)
+    at_us = None if at is None else to_us(at)
+    connection = api.scheduler.connection
+    found = await api.slowly(lambda: explained(connection, _about(api, plain), plain, at_us, now_us()))
+    return answer({"name": plain, "said": found.said, "fires": [fire_view(row) for row in found.fires]})
+
+
+@routes.get(
+    "/v1/schedules/{name}/fires",
+    operation_id="list_the_decisions_about_a_schedule",
+    responses=answers({200: FiresView}, *_LOOKS),
+)
+async def fires(
+    api: Asked, name: Name, since: Annotated[Instant | None, Query(description="Decided at or after this")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+) -> Response:  # fmt: skip
+    """What was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
+    plain = name_of(name)
+
+    def look() -> dict[str, Any]:
+        past = history(api.scheduler.connection, plain)
+        rows = past.fires(None if since is None else to_us(since), limit)
+        if not rows and not api.plan.ask(lambda plan: plain in plan.entries):
+            gone(past, plain)
+        return {"fires": [fire_view(row) for row in rows], "complete": past.complete}
+
+    return answer(await api.slowly(look))
+
+
+async def _steered(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody, author: str, **more: Any) -> Response:
+    """Pauses or resumes those of the caller's that are meant; name → what became of it, or would."""
+    names, said = await _meant(api, own, kind, wanted), f"{kind}d"
+    if wanted.dry_run:
+        return answer({"changes": dict.fromkeys(names, said), "dry_run": True})
+    return await _steered_names(api, own, kind, names, author, **more)
+
+
+async def _steered_names(
+    api: Asked, own: QueueBounds, kind: str, names: list[str], author: str, **more: Any
+) -> Response:
+    plan, bounds = api.scheduler.connection.plan, own.to_wire()
+    done = await api.planned(lambda: steer(plan, kind, names, author, bounds=bounds, **more))
+    return answer({"changes": done, "dry_run": False})
+
+
+async def _meant(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody) -> list[str]:
+    """Names of those of the caller's that are meant."""
+
+    def meant(plan: PlanState) -> list[StoredText]:
+        return [StoredText.of(entry) for entry in to_steer(plan.entries, kind, wanted.selection())]
+
+    return await api.planned(lambda: [one.name for one in api.plan.ask(meant) if one.is_of(own)])
+
+
+async def _there(api: Asked, key: TaskKey) -> None:
+    """Waits a moment until the task can be looked at: the planner answers before it sends."""
+    for _ in range(_LOOKS_FOR_RUN):
+        try:
+            await run_in_threadpool(api.tasks.status, key)
+        except NotFoundError:
+            await asyncio.sleep(_LOOK_S)
+        else:
+            return
+
+
+def _about(api: Asked, name: str) -> PlanState:
+    return api.plan.ask(lambda plan: excerpt(plan, name))
+
+
+def _times(api: Asked, name: str, listed: Callable[[list[FireTimes], Calendars], list[PlannedTime]]) -> Response:
+    plain = name_of(name)
+    plan = _about(api, plain)
+    entry = plan.entries.get(plain)
+    if entry is None:
+        raise missing(plain)
+    series = times_of(entry.schedule.trigger)
+    if not series:
+        raise ArgumentError(
+            f"{plain} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
+        )
+    rows = under_time_ranges(listed(series, plan.calendars), entry.schedule.constraints)
+    return answer({"paused": entry.paused, "times": [planned_view(row) for row in rows]})

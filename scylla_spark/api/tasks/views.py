@@ -1,0 +1,347 @@
+"""What the API says of tasks, and how clients write them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
+
+from pydantic import BaseModel, Field
+
+from scylla_spark.api.context import Body, Instant, iso_of
+from scylla_spark.client.tasks import enqueue_arguments
+from scylla_spark.client.tasks.enqueue_arguments import command
+from scylla_spark.clock import iso
+from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
+from scylla_spark.core.records.command import OPEN_NAME, Command
+from scylla_spark.core.records.tags_field import Tags
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key_view import id_of, key_view
+from scylla_spark.core.tasks.output import OutputLink
+from scylla_spark.core.tasks.run_name import run_name
+from scylla_spark.core.tasks.status import Attempt, TaskStatus
+from scylla_spark.core.tasks.task import INHERITED, Failure, Retry
+from scylla_spark.core.tasks.trace_context import Traceparent, is_traceparent
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration, duration_text
+
+Span = Annotated[
+    str | int | float, Field(description='A duration: "30s", "1h30m", or a number of seconds', examples=["30s"])
+]
+State = Literal[
+    "scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled", "expired", "duplicate"
+]
+
+
+class RetryBody(Body):
+    """When a failed task runs again; what is left out is as its handler, its queue or the deployment says."""
+
+    max_retries: Annotated[
+        int | Literal["inherited"] | None,
+        Field(description='Attempts after the first; null: for ever; "inherited": left out'),
+    ] = INHERITED
+    base: Annotated[Span | None, Field(description="Wait before the second attempt; null: left out")] = None
+    cap: Annotated[Span | None, Field(description="Longest wait; null: left out")] = None
+
+    def policy(self) -> Retry:
+        """The policy."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return Retry(**{name: value for name, value in given.items() if name == "max_retries" or value is not None})
+
+
+class TaskBody(Body):
+    """What is to run."""
+
+    handler: Annotated[
+        str | None, Field(description="Name of a registered function; null: the default handler, or a lease")
+    ] = None
+    payload: Annotated[dict[str, Any] | None, Field(description="JSON object for the handler, at most 256 KiB")] = None
+    queue: str = DEFAULT_QUEUE
+    priority: Annotated[int, Field(ge=0, le=255, description="Higher is more urgent")] = 0
+    retry: RetryBody | None = None
+    timeout: Annotated[Span | None, Field(description="Longest run of an attempt; null: as the handler says")] = None
+    expires: Annotated[
+        Span | None, Field(description="It expires if it has not begun so long after its scheduled time; null: never")
+    ] = None
+    tags: Annotated[Tags | None, Field(description="Short texts by which it is found")] = None
+    traceparent: Annotated[
+        Traceparent | None, Field(description="Trace and span that it belongs to, as W3C Trace Context writes them")
+    ] = None
+
+    unique: Annotated[
+        Literal["open"] | None,
+        Field(
+            description="open: it ends as a duplicate if an earlier task of its lane and uniqueness key is open; null: it does not"
+        ),
+    ] = None
+
+    def within(self, header: str | None) -> Self:
+        """The same as part of the trace of the request, if it names none itself; a header that is none is passed over, as W3C says."""
+        if self.traceparent is not None or header is None or not is_traceparent(header):
+            return self
+        return self.model_copy(update={"traceparent": header})
+
+    def command(self, key: TaskKey | None, now: int, **more: Any) -> Command:
+        """The command that enqueues it.
+
+        Args:
+            key: of the task; None: made from `more`.
+            now: microseconds since the epoch.
+            **more: further arguments of `client.tasks.arguments.command`.
+
+        Raises:
+            ArgumentError: a value cannot be written.
+        """
+        if key is not None:
+            more |= {"ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key, "at": key.scheduled_time}
+        return command(
+            now, self.handler, self.payload, queue=self.queue, priority=self.priority,
+            retry=self.retry.policy() if self.retry is not None else None, timeout=self.timeout, expires=self.expires,
+            tags=self.tags, traceparent=self.traceparent, unique=self.unique, **more,
+        )  # fmt: skip
+
+
+class NewTask(TaskBody):
+    """A task with as much of its key as the client wants to say."""
+
+    scheduled_time: Annotated[Instant | None, Field(description="When it is due; default: now")] = None
+    delay: Annotated[Span | None, Field(description="Or how long from now")] = None
+    ordering_id: Annotated[str | None, Field(description="The lane; default: one of its own")] = None
+    uniqueness_key: Annotated[str | None, Field(description="Default: a new one, sortable by time")] = None
+
+    def new_command(self, now: int, uniqueness_key: str | None = None) -> Command:
+        """The command that enqueues it.
+
+        Args:
+            now: microseconds since the epoch.
+            uniqueness_key: instead of its own.
+        """
+        return self.command(
+            None, now, ordering_id=self.ordering_id, uniqueness_key=uniqueness_key or self.uniqueness_key, at=self.scheduled_time,
+            delay=self.delay,
+        )  # fmt: skip
+
+
+class ErrorView(BaseModel):
+    """Why a task or an attempt did not succeed."""
+
+    kind: Annotated[str, Field(description="Class of the exception, or a code of ours")]
+    message: str
+    stack: str
+    fingerprint: Annotated[
+        str, Field(description="The same for errors that differ in nothing but numbers and quoted values")
+    ]
+
+
+class KeyView(BaseModel):
+    """Which task it is."""
+
+    id: Annotated[str, Field(description="Names the task in paths")]
+    scheduled_time: str
+    ordering_id: str
+    uniqueness_key: str
+
+
+class ReceiptView(BaseModel):
+    """Where the record of a command stands in the topic `tasks`: it is kept from now on."""
+
+    partition: int
+    offset: Annotated[str, Field(description="As text: offsets grow beyond 2^53")]
+
+
+class AcceptedView(KeyView):
+    """A task that was accepted."""
+
+    receipt: ReceiptView | None
+    repeated: bool = False
+    warning: Annotated[
+        str | None, Field(description="What keeps it from running, or probably will; null: nothing known")
+    ] = None
+
+
+class OutputView(BaseModel):
+    """A file that an attempt has left behind."""
+
+    name: str
+    bytes: int
+    sha256: str
+    media_type: Annotated[str, Field(description="What it is said to be; nobody has looked")]
+
+
+class KeptOutputView(OutputView):
+    """A file that an attempt has left behind, and where it is read."""
+
+    url: Annotated[str, Field(description="Where it is read, behind the address of the API: /v1/…")]
+
+
+class AttemptView(BaseModel):
+    """One attempt of a task."""
+
+    attempt: int
+    outcome: str
+    planned_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    next_at: str | None
+    error: ErrorView | None
+    isolation: Annotated[
+        str | None, Field(description="level at which it ran, where its handler asks for one; told when it has ended")
+    ]
+    outputs: Annotated[list[KeptOutputView], Field(description="Files that it has left behind")]
+    logs_url: Annotated[str, Field(description="Where its lines are read, behind the address of the API: /v1/…")]
+    worker: Annotated[str | None, Field(description="That leased it; null: its dispatcher runs it")]
+    progress: Annotated[float | None, Field(description="From 0 to 1, as its handler or worker says")]
+    progress_note: Annotated[str | None, Field(description="In words, what it said last that it is at")]
+    metrics: Annotated[Any, Field(description="What its worker reported with its end")]
+    heard_at: Annotated[
+        str | None,
+        Field(
+            description="Its last sign of life: its end, or while it runs what its dispatcher says; null: nobody says"
+        ),
+    ]
+    lease_until: Annotated[
+        str | None, Field(description="When its lease ends unless its worker gives another sign of life")
+    ]
+    deadline: Annotated[str | None, Field(description="When it is ended at the latest, while it runs")]
+
+
+class RunView(KeyView):
+    """A task that may be a run of a schedule."""
+
+    schedule: Annotated[str | None, Field(description="The schedule whose run it is, by its key; null: none")]
+    planned_at: Annotated[str | None, Field(description="The time that its schedule planned it for")]
+
+
+class RetryView(BaseModel):
+    """When a failed task runs again; "inherited" and null: as its handler, its queue or the deployment says."""
+
+    max_retries: Annotated[
+        int | Literal["inherited"] | None, Field(description="Attempts after the first; null: for ever")
+    ]
+    base: Annotated[str | None, Field(description="Wait before the second attempt")]
+    cap: Annotated[str | None, Field(description="Longest wait")]
+
+
+class TaskView(RunView):
+    """How a task stands."""
+
+    state: State
+    handler: str | None
+    queue: str
+    priority: int
+    payload: dict[str, Any]
+    enqueued_at: str | None
+    attempts: Annotated[int, Field(description="How many were begun")]
+    next_attempt_at: str | None
+    cancel_requested: bool
+    expires_at: Annotated[str | None, Field(description="When it expires unless it has begun; null: never")]
+    expires: Annotated[str | None, Field(description="How long after its scheduled time that is, such as 10m")]
+    timeout: Annotated[str | None, Field(description="Longest run of an attempt; null: as its handler says")]
+    retry: Annotated[RetryView | None, Field(description="Its own policy; null: as its handler says")]
+    unique: Annotated[
+        Literal["open"] | None, Field(description="open: it ends as a duplicate if an earlier one of its name is open")
+    ]
+    tags: list[str]
+    traceparent: str | None
+    ended_at: str | None
+    result: Any
+    error: ErrorView | None
+    fresh: Annotated[bool, Field(description="False where Kafka does not answer, so that this is what the tables say")]
+    last_attempt: Annotated[
+        AttemptView | None, Field(description="The newest that is recorded: who has it, how far it is; null: none")
+    ]
+
+
+class ResultView(KeyView):
+    """How a task ended, or that it has not."""
+
+    ended: bool
+    state: State
+    attempts: int
+    result: Any
+    error: ErrorView | None
+
+
+def run_view(key: TaskKey) -> dict[str, Any]:
+    """The parts of a key, and what it says of a run of a schedule."""
+    run = run_name(key.uniqueness_key)
+    said = (
+        {"schedule": None, "planned_at": None}
+        if run is None
+        else {"schedule": run.schedule, "planned_at": iso(run.planned_us)}
+    )
+    return key_view(key) | said
+
+
+def task_view(status: TaskStatus) -> dict[str, Any]:
+    """How a task stands."""
+    return run_view(status.key) | {
+        "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
+        "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
+        "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,
+        "expires_at": iso_of(status.expires_at), "expires": _span(status.expires), "timeout": _span(status.timeout),
+        "retry": _retry(status.retry) if status.retry is not None else None,
+        "unique": OPEN_NAME if status.unique else None, "tags": list(status.tags), "traceparent": status.traceparent,
+        "ended_at": iso_of(status.ended_at), "result": status.result,
+        "error": error_view(status.error), "fresh": status.fresh,
+        "last_attempt": attempt_view(status.key, status.attempt_details[-1]) if status.attempt_details else None,
+    }  # fmt: skip
+
+
+def _span(value: timedelta | None) -> str | None:
+    return None if value is None else duration_text(value)
+
+
+def _retry(policy: Retry) -> dict[str, Any]:
+    waits = {"base": policy.base, "cap": policy.cap}
+    return {"max_retries": policy.max_retries} | {
+        name: None if wait is None else duration_text(duration(wait)) for name, wait in waits.items()
+    }
+
+
+def result_view(status: TaskStatus) -> dict[str, Any]:
+    """How a task ended, or that it has not."""
+    return key_view(status.key) | {
+        "ended": not status.open, "state": status.state, "attempts": status.attempts, "result": status.result,
+        "error": error_view(status.error),
+    }  # fmt: skip
+
+
+def attempt_view(key: TaskKey, attempt: Attempt) -> dict[str, Any]:
+    """One attempt of the task with this key."""
+    return {
+        "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": iso_of(attempt.planned_at),
+        "started_at": iso_of(attempt.started_at), "finished_at": iso_of(attempt.finished_at), "next_at": iso_of(attempt.next_at),
+        "error": error_view(attempt.error), "isolation": attempt.isolation,
+        "outputs": [kept_output_view(key, attempt.number, link) for link in attempt.outputs],
+        "logs_url": f"/v1/tasks/{id_of(key)}/logs?attempt={attempt.number}",
+        "worker": attempt.worker, "progress": attempt.progress, "progress_note": attempt.progress_note, "metrics": attempt.metrics,
+        "heard_at": iso_of(attempt.heard_at), "lease_until": iso_of(attempt.lease_until), "deadline": iso_of(attempt.deadline),
+    }  # fmt: skip
+
+
+def output_view(link: OutputLink) -> dict[str, Any]:
+    """What is known of a file that an attempt has left behind."""
+    return link._asdict()
+
+
+def kept_output_view(key: TaskKey, attempt: int, link: OutputLink) -> dict[str, Any]:
+    """The same, with where it is read.
+
+    Args:
+        key: of the task.
+        attempt: its number.
+        link: to the file.
+    """
+    return output_view(link) | {"url": f"/v1/tasks/{id_of(key)}/attempts/{attempt}/outputs/{quote(link.name, safe='')}"}
+
+
+def error_view(error: Failure | None) -> dict[str, str] | None:
+    """Why something did not succeed."""
+    if error is None:
+        return None
+    told = {"kind": error.kind, "message": error.message, "stack": error.stack}
+    return told | {"fingerprint": fingerprint_of(error.kind, error.message)}
+
+
+new_key = enqueue_arguments.new_key

@@ -1,0 +1,143 @@
+"""What is known of the work on an attempt besides how it ended: who has it until when, how far it is, where it can go on."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.visible import on_one_line
+
+MAX_CHECKPOINT_BYTES: Final = 64 * 1024
+MAX_METRICS_BYTES: Final = 16 * 1024
+MAX_PROGRESS_NOTE_CHARS: Final = 200
+MAX_SAID_NOTE_CHARS: Final = 10 * MAX_PROGRESS_NOTE_CHARS
+"""So much of a note goes to the dispatcher, which takes secrets out before it fits the text; a longer one is cut."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def checked_progress(value: object) -> float:
+    """What a handler says of how far it is, wherever it runs, as a number from 0 to 1.
+
+    Args:
+        value: as the handler gives it.
+
+    Raises:
+        ArgumentError: it is no such number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ArgumentError(f"Progress {shown(value)} is no number from 0 to 1.", hint="Pass 0.4 for 40 %.")
+    return float(value)
+
+
+def checked_progress_note(text: object) -> str:
+    """What a handler says in words of what it is at, wherever it runs, as it goes to its dispatcher.
+
+    Args:
+        text: as the handler gives it.
+
+    Raises:
+        ArgumentError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise ArgumentError(
+            f"A note of progress is a text, not a {type(text).__name__}.", hint='Such as "page 3 of 7".'
+        )
+    return bounded_progress_note(text)
+
+
+def bounded_progress_note(text: str) -> str:
+    """The beginning of a text, as it was written, but for halves of characters, which could not be sent.
+
+    It is not fitted yet, because a secret that was cut or folded would no longer be known for one.
+
+    Args:
+        text: whatever foreign code says.
+
+    Returns:
+        At most `MAX_SAID_NOTE_CHARS` characters; the text was cut if there are so many.
+    """
+    said = text[:MAX_SAID_NOTE_CHARS]
+    return said if said.isascii() else _SURROGATE.sub(" ", said)
+
+
+def fitted_progress_note(text: str) -> str:
+    """The text on one line, of printable characters, at most 200 of them; what is fitted stays as it is.
+
+    Args:
+        text: whatever foreign code says.
+    """
+    words = on_one_line(text[:MAX_SAID_NOTE_CHARS])
+    return words if len(words) <= MAX_PROGRESS_NOTE_CHARS else words[: MAX_PROGRESS_NOTE_CHARS - 1] + "…"
+
+
+def said_last(progress: float | None, note: str | None) -> str:
+    """The same as a sentence that goes behind another, such as " It said last: 40 %, loading page 3."; empty: nobody has said."""
+    told = how_far(progress, note)
+    return f" It said last: {told}." if told else ""
+
+
+def how_far(progress: float | None, note: str | None) -> str:
+    """Progress in words, such as "40 %, loading page 3"; empty: nobody has said.
+
+    Args:
+        progress: from 0 to 1.
+        note: what was said with it.
+    """
+    return ", ".join(part for part in ("" if progress is None else f"{progress * 100:.0f} %", note or "") if part)
+
+
+class WorkNote(NamedTuple):
+    """A note on an attempt; stands in facts, in tables, and in memory while the task is open.
+
+    Attributes:
+        worker: name of the worker that leased the task.
+        lease: digest of the lease's token; None: not a lease.
+        lease_ms: how long the lease lasts after each sign of life.
+        since_us: when it was given, microseconds since the epoch. Without a lease: see `decided_us`.
+        until_us: how long it can be kept at most, microseconds since the epoch.
+        progress: from 0 to 1.
+        checkpoint: JSON text from which the next attempt can go on.
+        metrics: JSON text that the worker reported.
+        isolation: level at which the attempt ran, where its handler asks for one; None: it asks for none.
+        outputs: JSON text of links to the files that the attempt left behind (see `core.tasks.output`); None: there are none.
+        progress_note: in words, what the work is at (see `fitted_progress_note`); None: nobody has said. From an executor to its
+            dispatcher it goes as it was said (see `bounded_progress_note`).
+    """
+
+    worker: str | None = None
+    lease: str | None = None
+    lease_ms: int = 0
+    since_us: int = 0
+    until_us: int = 0
+    progress: float | None = None
+    checkpoint: str | None = None
+    metrics: str | None = None
+    isolation: str | None = None
+    outputs: str | None = None
+    progress_note: str | None = None
+
+    @property
+    def decided_us(self) -> int:
+        """When an attempt had succeeded whose follow-ups were to be sent then, microseconds since the epoch; 0: none had.
+
+        It counts for all later attempts, so that these send the same follow-ups under the same keys.
+        """
+        return self.since_us if self.lease is None else 0
+
+    def going_on(self) -> WorkNote | None:
+        """What the next attempt is to know; None: nothing."""
+        if self.checkpoint is None and not self.decided_us:
+            return None
+        return WorkNote(since_us=self.decided_us, checkpoint=self.checkpoint)
+
+    def after(self, before: WorkNote | None) -> WorkNote:
+        """This note, with what an earlier attempt left behind where this one says nothing newer.
+
+        Args:
+            before: what `going_on` said of the earlier attempt.
+        """
+        if before is None:
+            return self
+        checkpoint = self.checkpoint if self.checkpoint is not None else before.checkpoint
+        return self._replace(since_us=self.since_us or before.since_us, checkpoint=checkpoint)

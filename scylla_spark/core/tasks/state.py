@@ -1,0 +1,82 @@
+"""In which state a task is: one rule, as a function for one task and as SQL text for frames (Spark and polars read it alike)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from scylla_spark.core.records.fact import TOO_LATE, Fact
+from scylla_spark.core.tasks.attempt_order import attempt_order
+from scylla_spark.core.tasks.task import STARTED, TERMINAL
+
+SCHEDULED: Final = "scheduled"
+READY: Final = "ready"
+RUNNING: Final = "running"
+RETRY_WAIT: Final = "retry_wait"
+OPEN: Final = (SCHEDULED, READY, RUNNING, RETRY_WAIT)
+ENDED: Final = tuple(sorted(TERMINAL, reverse=True))
+STATES: Final = (*OPEN, *ENDED)
+NO_HANDLER: Final = "no_handler"
+"""Why a due task waits: no dispatcher has its handler, or the executor of the handler is off."""
+
+STATE_SQL: Final = f"""
+CASE WHEN ended IS NOT NULL THEN ended
+     WHEN last_outcome = '{STARTED}' THEN '{RUNNING}'
+     WHEN next_attempt_at > as_of AND last_outcome IS NOT NULL THEN '{RETRY_WAIT}'
+     WHEN next_attempt_at > as_of THEN '{SCHEDULED}'
+     ELSE '{READY}' END
+"""
+"""The state as SQL over the columns `ended` (outcome of the completion), `last_outcome` (of the newest attempt),
+`next_attempt_at` and `as_of`."""
+
+
+def state_of(ended: str | None, last_outcome: str | None, next_us: int, now: int) -> str:
+    """The state of one task; the same rule as `STATE_SQL`.
+
+    Args:
+        ended: outcome of its completion, or None.
+        last_outcome: outcome of its newest attempt ("started" while it runs), or None before any.
+        next_us: when its next attempt may start; the scheduled time before any.
+        now: microseconds since the epoch.
+    """
+    if ended is not None:
+        return ended
+    if last_outcome == STARTED:
+        return RUNNING
+    if next_us > now:
+        return SCHEDULED if last_outcome is None else RETRY_WAIT
+    return READY
+
+
+def attempts_of(facts: Iterable[Fact], newest: int | None = None, before: int | None = None) -> list[Fact]:
+    """One fact per attempt of a task, in order: how it ended, or that it started.
+
+    Args:
+        facts: everything known of one key, or of the attempts that are asked for, from tables and logs, in their order; repeats included.
+        newest: only so many, the last ones; None: all.
+        before: only those with smaller numbers.
+    """
+    best: dict[int, Fact] = {}
+    for fact in facts:
+        if fact.outcome != TOO_LATE and fact.attempt > 0 and _is_newer(fact, best.get(fact.attempt)):
+            best[fact.attempt] = fact
+    numbers = sorted(number for number in best if before is None or number < before)
+    return [best[number] for number in (numbers if newest is None else numbers[-newest:])]
+
+
+def _is_newer(fact: Fact, known: Fact | None) -> bool:
+    """Whether a fact tells more of its attempt than one that stands before it in the log.
+
+    A cancel that ends the task after an attempt has ended bears the number of that attempt, and says nothing of it.
+    """
+    if known is None:
+        return True
+    settled = known.outcome != STARTED
+    return not (settled and fact.terminal) and attempt_order(fact.attempt, fact.outcome, 1) > attempt_order(
+        known.attempt, known.outcome, 0
+    )
+
+
+def completion_of(facts: Iterable[Fact]) -> Fact | None:
+    """The fact that ended the task, if any did; the first one counts."""
+    return next((fact for fact in facts if fact.terminal), None)

@@ -1,0 +1,92 @@
+"""What the tables hold of tasks, as records that their readers hand to the engine."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import LastError
+
+
+class ScanRow(NamedTuple):
+    """One open task as read from the tables.
+
+    Attributes:
+        cancelled: a cancel stands, but no completion yet.
+        attempt: last recorded attempt; 0 if none.
+        used: recorded attempts that count against the retry policy.
+        next_us: earliest next start; 0 if none was recorded.
+        work: of the last recorded attempt.
+        error: why that did not succeed.
+        first: offset of the first enqueue of the key, and `command.unique` is what that said; -1: it is the offset of the command.
+        place: offset in `outcomes` of the fact that tells of the attempt; -1: there is none.
+    """
+
+    command: Command
+    cancelled: bool = False
+    attempt: int = 0
+    used: int = 0
+    next_us: int = 0
+    work: WorkNote | None = None
+    error: LastError | None = None
+    first: int = -1
+    place: int = -1
+
+    @property
+    def known(self) -> Known:
+        """What it tells of attempts."""
+        if not self.attempt:
+            return NOTHING
+        return Known(False, self.attempt, self.used, self.next_us, self.work, self.error, self.place)
+
+
+class Known(NamedTuple):
+    """What is known of a key: whether it has ended, and its latest attempt.
+
+    Attributes:
+        ended: it has.
+        attempt: number of the last recorded attempt; 0 if none.
+        used: recorded attempts that count against the retry policy.
+        next_us: earliest next start; 0 if none was recorded.
+        work: of the last recorded attempt.
+        error: why that did not succeed.
+        place: offset in `outcomes` of the fact that tells of it; -1: there is none.
+    """
+
+    ended: bool = False
+    attempt: int = 0
+    used: int = 0
+    next_us: int = 0
+    work: WorkNote | None = None
+    error: LastError | None = None
+    place: int = -1
+
+    @property
+    def settled(self) -> bool:
+        """Whether the end of the attempt is recorded, not only that it started."""
+        return self.next_us > 0
+
+
+NOTHING: Final = Known()
+
+
+class Bearer(NamedTuple):
+    """An open task of the tables that bears a name somebody asks about.
+
+    Attributes:
+        key: identity.
+        first: offset of its first enqueue.
+        unique: whether that asked for the name to be unique.
+        queue: its queue.
+        handler: its handler.
+        tags: its tags.
+    """
+
+    key: TaskKey
+    first: int
+    unique: bool
+    queue: str
+    handler: str | None
+    tags: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""What a handler is, and how one call of it is made."""

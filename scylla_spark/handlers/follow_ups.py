@@ -1,0 +1,120 @@
+"""Follow-ups from what a handler passes to `ctx.enqueue` and `ctx.emit`; what nobody would take is refused there and then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, encode, payload_text
+from scylla_spark.core.records.storable_instants import EARLIEST_US
+from scylla_spark.core.tasks.follow_up import EVENT, MAX_NAME_CHARS, TASK, FollowUp, unique_key
+from scylla_spark.core.tasks.follow_up_task import read_task
+from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.tags import given_tags
+from scylla_spark.core.tasks.task import FollowUpOptions, Retry
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration_ms, duration_us
+from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.handlers.registry import registered
+
+MAX_FIELDS_BYTES: Final = 16 * 1024
+_NOTHING_SENT: Final = "Nothing is sent."
+_MOST_NAME_CHARS: Final = 200
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # in ASCII, as the planner measures fields
+
+
+def checked_name(name: object) -> str:
+    """A name that a handler gives a task which it enqueues.
+
+    Raises:
+        ArgumentError: it is none; names that begin with # are given to tasks without one.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or name.startswith("#"):
+        raise ArgumentError(
+            f"The name {shown(name)} is none.",
+            hint=f"Pass text of at most {MAX_NAME_CHARS} characters that does not begin with #.",
+            reason="wrong_value",
+        )
+    return name
+
+
+def task(
+    parent: TaskKey, name: str, handler: str | Callable[..., Any] | None, payload: Any, options: FollowUpOptions
+) -> FollowUp:
+    """A task that a handler enqueues.
+
+    Args:
+        parent: key of the task whose handler it is.
+        name: of the follow-up.
+        handler: name, or a registered function; None: the deployment's default handler.
+        payload: a JSON object; of a function that declares a type of payload, a value of that.
+        options: what else is said of it.
+
+    Raises:
+        ArgumentError: no deployment would take it.
+    """
+    if callable(handler):
+        known = registered(handler)
+        handler, declared = known.info.name, known.signature.payload
+        payload = payload if declared is None else declared.plain({} if payload is None else payload)
+    unique = unique_key(parent, name)
+    lane = options.get("ordering_id")
+    delay_us, at_us = _moment(options)
+    timeout, expires = options.get("timeout"), options.get("expires")
+    timeout_ms = None if timeout is None else duration_ms(timeout)
+    key = TaskKey(max(at_us, EARLIEST_US), unique if lane is None else lane, unique)
+    try:
+        command = Command(
+            ENQUEUE, key, 0, handler, options.get("queue", DEFAULT_QUEUE), payload_text(payload), options.get("priority", 0),
+            timeout_ms, _terms(options.get("retry")), expires_ms=None if expires is None else duration_ms(expires),
+            tags=given_tags(options.get("tags")), traceparent=options.get("traceparent"),
+        )  # fmt: skip
+        record = encode(command, with_stamp=False).decode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ArgumentError(f"The task cannot be sent: {error}.", hint=_NOTHING_SENT, reason="wrong_value") from None
+    read_task(record)
+    return FollowUp(TASK, name, record, delay_us, at_us)
+
+
+def event(name: str, event: str, fields: dict[str, Any] | None) -> FollowUp:
+    """An event that a handler tells the planner.
+
+    Args:
+        name: of the follow-up.
+        event: what triggers call it.
+        fields: JSON values.
+
+    Raises:
+        ArgumentError: it has no such name, or its fields are no JSON object of at most 16 KiB.
+    """
+    if not isinstance(event, str) or not 0 < len(event) <= _MOST_NAME_CHARS:
+        hint = f"A name has 1 to {_MOST_NAME_CHARS} characters."
+        raise ArgumentError(f"{shown(event)} is no name of an event.", hint=hint, reason="wrong_value")
+    if fields is not None and not isinstance(fields, dict):
+        raise ArgumentError(f"fields is a {type(fields).__name__}.", hint="Pass a dict.", reason="wrong_value")
+    try:
+        text = _encode(fields or {})
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ArgumentError(f"The fields cannot be sent: {error}.", hint=_NOTHING_SENT, reason="wrong_value") from None
+    if len(text) > MAX_FIELDS_BYTES:
+        raise ArgumentError(
+            f"The fields have {len(text)} bytes; {MAX_FIELDS_BYTES} are allowed.",
+            hint=_NOTHING_SENT,
+            reason="too_large",
+        )
+    return FollowUp(EVENT, name, f'{{"name":{_encode(event)},"fields":{text}}}')
+
+
+def _moment(options: FollowUpOptions) -> tuple[int, int]:
+    """How long after its parent has succeeded a task is due, and before when it is not; microseconds."""
+    at, delay = options.get("at"), options.get("delay")
+    if at is not None and delay is not None:
+        raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")
+    return 0 if delay is None else duration_us(delay), 0 if at is None else instant_us(at)
+
+
+def _terms(retry: Retry | None) -> WireRetry | None:
+    if retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"retry is {shown(retry)}; pass Retry(max_retries=…)")
+    return None if retry is None else WireRetry(*retry.terms)

@@ -1,0 +1,61 @@
+"""The line by which a process of ours says that it accepts and runs tasks: one JSON object on stdout, written and read here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from scylla_spark.processes.deployment import Deployment
+
+_BEGIN: Final = '{"ready": true'
+
+
+def ready_facts(deployment: Deployment) -> dict[str, Any]:
+    """What is told of a deployment: roles, process, brokers, data folder, address of metrics (None: none), and of services by role."""
+    settings = deployment.settings
+    return {
+        "roles": deployment.roles, "pid": os.getpid(), "kafka": settings.kafka.bootstrap_servers,
+        "data": str(settings.data_dir.absolute()), "metrics": deployment.metrics,
+    } | deployment.addresses  # fmt: skip
+
+
+def ready_line(facts: Mapping[str, Any]) -> str:
+    """The line, without its end."""
+    return json.dumps({"ready": True} | dict(facts))
+
+
+def ready_block(deployment: Deployment, facts: Mapping[str, Any]) -> str:
+    """The same for people, as lines: where things are, which handlers can run, and a command to try next."""
+    names = _handlers(deployment)
+    rows = {"data": facts["data"], "kafka": facts["kafka"], "metrics": facts["metrics"], "api": facts.get("api")}
+    if rows["api"]:
+        rows["dashboard"] = f"{rows['api']}/ui/"
+    if names is not None:
+        rows["handlers"] = ", ".join(names) or "none: no task can run. Start with --handlers MODULE"
+    options = f"--data {shlex.quote(facts['data'])} " if deployment.broker is not None else ""
+    rows["next"] = f"scylla-spark {options}" + (f"task enqueue {shlex.quote(names[0])}" if names else "task list")
+    return "\n".join(["ready", *(f"  {name:<10} {value}" for name, value in rows.items() if value)])
+
+
+def _handlers(deployment: Deployment) -> list[str] | None:
+    """Names of the handlers that can run here; None: this process dispatches nothing."""
+    if "dispatch" not in deployment.roles:
+        return None
+    from scylla_spark.services.dispatch.service import DispatchService
+
+    return deployment.service(DispatchService).dispatcher.handler_names()
+
+
+def read_ready_line(line: str) -> Mapping[str, Any] | None:
+    """The facts in a line of a process's stdout, or None if it says something else, such as a log line of Spark's."""
+    if not line.startswith(_BEGIN):
+        return None
+    try:
+        facts: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return facts

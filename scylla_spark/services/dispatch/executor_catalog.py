@@ -1,0 +1,66 @@
+"""Every executor by the name that handlers choose it by (`runs_on`), and where it is.
+
+A module is imported when its executor is made. The names are `EXECUTOR_NAMES` in `handlers.description`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from scylla_spark.executors.interface import Executor, Kind
+from scylla_spark.handlers.description import HandlerInfo
+
+if TYPE_CHECKING:
+    from scylla_spark.config.settings import Settings
+
+EXECUTORS: Final[Mapping[str, str]] = {
+    "local": "scylla_spark.executors.local.pool",
+    "spark": "scylla_spark.executors.spark.pool",
+    "connect": "scylla_spark.executors.connect.pool",
+}
+"""Name → module; each has a `KIND`."""
+_LOOPS: Final = "scylla_spark.executors.loops.pool"
+_APART: Final = "scylla_spark.executors.local.isolated_pools"
+BUILT_IN: Final[Mapping[str, str]] = {"notify": "scylla_spark.executors.notify.executor"}
+"""Those that run handlers of ours alone, so that no handler can choose them."""
+_ALL: Final = {**EXECUTORS, **BUILT_IN}
+
+
+def executors(settings: Settings) -> dict[str, Executor]:
+    """The executors that the settings ask for, by name; not started."""
+    return {name: kind.make(settings) for name, kind in _wanted(settings).items()}
+
+
+def asked_for(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[str, Executor]:
+    """Executors that are there only where handlers ask for them, by name; not started.
+
+    Args:
+        settings: of the deployment.
+        handlers: all that are known.
+    """
+    found: dict[str, Executor] = {}
+    for module in (_LOOPS, _APART):
+        found |= import_module(module).executors(settings, handlers)
+    return found
+
+
+def needs_session(settings: Settings) -> bool:
+    """Whether one of them needs a session of Spark."""
+    return any(kind.needs_session(settings) for kind in _wanted(settings).values())
+
+
+def turned_on_by(name: str) -> str:
+    """What to set so that there is an executor of this name; the end of a sentence."""
+    return _kind(name).turned_on_by
+
+
+def _wanted(settings: Settings) -> dict[str, Kind]:
+    kinds = {name: _kind(name) for name in _ALL}
+    return {name: kind for name, kind in kinds.items() if kind.wanted(settings)}
+
+
+def _kind(name: str) -> Kind:
+    found: Kind = import_module(_ALL[name]).KIND
+    return found

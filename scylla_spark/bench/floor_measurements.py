@@ -185,7 +185,7 @@ class _Feeder:
             given = len(batch)
         while self._done < len(batch):
             self._more.clear()
-            if given < len(batch) and (room := self.pool.room()):
+            if given < len(batch) and (room := self.pool.rooms()["local"]):
                 self.pool.submit(batch[given : given + room])
                 given += room
             elif self._done < len(batch):

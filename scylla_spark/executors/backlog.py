@@ -42,6 +42,9 @@ class Backlog:
 
     Args:
         max_batch: the most tasks in a call of a handler; None for one task a call.
+
+    Attributes:
+        out: how many were taken and are not finished.
     """
 
     def __init__(self, max_batch: Callable[[str], int | None]) -> None:
@@ -51,6 +54,7 @@ class Backlog:
         self._lanes: dict[str, _Lane] = {}
         self._marked: set[str] = set()  # batch handlers that stand in `_ready`
         self._waiting = 0
+        self.out = 0
 
     def __len__(self) -> int:
         return self._waiting
@@ -93,6 +97,7 @@ class Backlog:
                 lane.out += 1
             if call:
                 self._waiting -= len(call)
+                self.out += len(call)
                 return call
         return []
 
@@ -103,6 +108,7 @@ class Backlog:
             return None
         lane.out += 1
         self._waiting -= 1
+        self.out += 1
         return lane.held.popleft()
 
     def fail(self, ordering_id: str) -> list[Invocation]:
@@ -126,6 +132,7 @@ class Backlog:
     def finish(self, call: Sequence[Invocation]) -> None:
         """Tells that taken invocations are over, which makes their lanes' next ones ready."""
         lanes = self._lanes
+        self.out -= len(call)
         if len(call) == 1:
             ordering_id = call[0].key[1]
             lanes[ordering_id].out -= 1
@@ -140,6 +147,7 @@ class Backlog:
     def put_back(self, call: Sequence[Invocation]) -> None:
         """Returns taken invocations that were not started to the front (of several calls, the last one first)."""
         self._waiting += len(call)
+        self.out -= len(call)
         name = call[0].handler
         if self._max_batch(name) is None:
             self._put_back_one(call[0])

@@ -75,8 +75,8 @@ class Executor(Protocol):
     def handlers(self) -> dict[str, HandlerInfo]:
         """Every handler it can run; after `start`."""
 
-    def room(self) -> int:
-        """How many more invocations it would like now; 0 means: hold back."""
+    def rooms(self) -> Mapping[str, int]:
+        """How many more invocations it would like now, by each executor name that it serves; 0 means: hold back."""
 
     def running(self) -> Mapping[int, int]:
         """Which invocations a child has begun, and when (id → microseconds since the epoch), until they are reported.

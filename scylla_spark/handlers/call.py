@@ -110,7 +110,7 @@ def run(handler: Handler, task: Task, context: TaskContext | None, tags: Sequenc
     """Runs one handler on one task in this thread: its payload is checked, and what becomes of the call is a verdict.
 
     A payload that does not fit the type that the handler declares ends the task for good: it will not fit later either. An
-    `async def` handler gets an event loop of its own here; in a dispatcher many share one (see `executors.loops`).
+    `async def` handler gets an event loop of its own here; in a dispatcher many share one (see `executors.local.on_loop`).
 
     Args:
         handler: the function to call, and how.

@@ -16,6 +16,7 @@ NOTE: Final = "note"  # begins what a call says of its work while it runs: [NOTE
 FOLLOW_UP: Final = "follow_up"  # begins what a call asks to be sent: [FOLLOW_UP, number, *FollowUp]
 OUTPUT: Final = "output"  # begins what a call says of a file that it has stored: [OUTPUT, number, *OutputLink]
 EXTEND: Final = "extend"  # begins what a call says that needs longer: [EXTEND, number, milliseconds from its start]
+CANCELLED: Final = "cancelled_by_pool"  # the kind of the failure of a call on an event loop that the pool had cancelled
 BATCH: Final = "batch"  # the outcome of a call of many tasks; its result is a list of theirs
 
 
@@ -117,6 +118,7 @@ class ForkserverOrder(NamedTuple):
         grace_ms: of a kill: from SIGTERM to SIGKILL.
         logs: whether the third descriptor is the memory for its lines.
         hands_over: whether the last one is the socket on which it hands over files.
+        on_loop: whether its calls run on an event loop.
     """
 
     verb: str
@@ -124,6 +126,7 @@ class ForkserverOrder(NamedTuple):
     grace_ms: int = 0
     logs: bool = False
     hands_over: bool = False
+    on_loop: bool = False
 
 
 def order_fields(

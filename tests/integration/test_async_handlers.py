@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.config.settings import Settings
 from scylla_spark.core.tasks.task import LastError
+from scylla_spark.defaults import MAX_CHILDREN
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.loops.pool import LOOPS, Slots
-from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import pack
-from scylla_spark.services.dispatch.executor_catalog import asked_for
 from tests.support.executor_conformance import GRACE_S, Running, invocation
 from tests.support.waiting import holds
 
@@ -24,7 +21,7 @@ HANDLERS = str(Path(__file__).parents[1] / "support" / "async_handlers.py")
 
 @pytest.fixture(scope="module")
 def running():
-    pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, kind=LOOPS)
+    pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, min_children=0)
     yield Running(pool)
     pool.stop(drain_s=0)
 
@@ -34,12 +31,9 @@ def resident_mb(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def test_executors_of_a_deployment_are_those_that_its_handlers_ask_for(running):
-    handlers = running.executor.handlers()
-    found = asked_for(Settings(handlers=(HANDLERS,)), handlers)
-    assert next(iter(found)) == "async"
-    assert set(found) == {"async"} | {info.executor for info in handlers.values()}
-    assert asked_for(Settings(), {"plain": HandlerInfo("plain")}) == {}
+def test_pool_serves_an_executor_for_each_async_handler_beside_its_own(running):
+    asked = {info.executor for info in running.executor.handlers().values()}
+    assert running.executor.rooms().keys() == {"local"} | asked
 
 
 def test_many_tasks_run_at_once_in_one_child(running):
@@ -55,13 +49,14 @@ def test_no_more_run_at_once_than_the_handler_says(running):
 
 
 def test_each_handler_has_room_of_its_own(running):
-    slots = Slots(running.executor, "a.few")
+    pool = running.executor
     calls = [invocation("a.few", 0.3) for _ in range(5)]
-    assert slots.room() == 3
-    slots.submit(calls)
-    assert (slots.room(), Slots(running.executor, "a.mixed").room(), running.executor.room()) == (0, 50, 0)
+    assert pool.rooms()["async/a.few"] == 3
+    pool.submit(calls)
+    rooms = pool.rooms()
+    assert (rooms["async/a.few"], rooms["async/a.mixed"], rooms["local"]) == (0, 50, MAX_CHILDREN)
     running.wait(calls)
-    assert slots.room() == 3
+    assert pool.rooms()["async/a.few"] == 3
 
 
 def test_payload_and_result_have_the_declared_types(running):
@@ -132,7 +127,7 @@ def test_while_a_loop_is_blocked_new_tasks_get_another(running):
     blocking = invocation("a.mixed", "block a while")
     running.executor.submit([blocking])
     children = running.executor._supervisor.children
-    assert holds(lambda: any(child.step(boot_us())[1] > 150_000 for child in list(children.values())))
+    assert holds(lambda: any(child.hangs(boot_us() - 50_000) for child in list(children.values())))
     assert running.one("a.mixed", 0.0).outcome == "succeeded"
     assert blocking.id not in running.reported_at
     assert running.wait([blocking])[0].outcome == "succeeded"
@@ -261,7 +256,7 @@ def test_task_is_told_why_the_attempt_before_failed(running):
 
 
 def test_tasks_of_a_loop_share_what_is_set_up_and_it_is_torn_down_when_the_pool_stops(tmp_path):
-    running = Running(LocalPool([HANDLERS], kill_grace_s=GRACE_S, kind=LOOPS))
+    running = Running(LocalPool([HANDLERS], kill_grace_s=GRACE_S, min_children=0))
     found = running.run(*[invocation("a.share", {"folder": str(tmp_path)}) for _ in range(5)])
     told = [json.loads(one.result) for one in found]
     assert sorted(count for _, count in told) == [1, 2, 3, 4, 5]
@@ -302,24 +297,12 @@ def test_task_whose_time_to_start_is_past_is_handed_back_unrun(running):
     assert [one.outcome for one in running.wait(calls)] == ["not_started", "succeeded"]
 
 
-def test_plain_handlers_and_unknown_ones_fail_here(running):
+def test_unknown_handlers_fail(running):
     assert running.one("nobody").failure.kind == "handler_unknown"
 
 
-def test_what_is_over_takes_no_memory_until_its_time_would_be_over(running):
-    long = invocation("a.pid", 300, timeout_ms=60_000)  # its time is over before that of all others
-    running.executor.submit([long])
-    for _ in range(5):
-        running.run(*[invocation("a.pid", timeout_ms=3_600_000) for _ in range(1_000)])
-    running.run(*[invocation("a.pid") for _ in range(10)])
-    (child,) = [one for one in running.executor._supervisor.children.values() if one.handler == "a.pid"]
-    assert len(child._due) < 3_500
-    running.executor.kill([long.id])
-    assert running.wait([long])[0].outcome == "timed_out"
-
-
 def test_stop_hands_back_what_waits_and_ends_what_runs():
-    pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, kind=LOOPS)
+    pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, min_children=0)
     running = Running(pool)
     runs, waits = [invocation("a.few", 300) for _ in range(3)], invocation("a.few", 300)
     pool.submit([*runs, waits])
@@ -340,7 +323,7 @@ def test_ten_thousand_tasks_that_sleep_a_second_take_one_child_and_a_few_seconds
     assert {one.outcome for one in outcomes} == {"succeeded"}
     assert warm.outcome == "succeeded"
     first, last = min(one.started_us for one in outcomes), max(one.finished_us for one in outcomes)
-    (child,) = [one for one in running.executor._supervisor.children.values() if one.handler == "a.nap"]
+    (child,) = [one for one in running.executor._supervisor.children.values() if one.executor == "async/a.nap"]
     print(f"{took:.2f} s, from first to last {(last - first) / 1e6:.2f} s, {resident_mb(child.pid):.0f} MB")
     assert last - first < 10e6  # far more than it takes, for machines that are busy
     assert resident_mb(child.pid) < 300

@@ -75,7 +75,7 @@ class Story:
     def __init__(self, folder: Path) -> None:
         pools = Pools(enabled=True)
         try:
-            shared, loops = pools.shared, pools.of("async")
+            shared = pools.shared
             self.calls = {
                 "first": traced("t.seen")._replace(attempt=1),
                 "untraced": invocation("t.seen"),
@@ -97,7 +97,7 @@ class Story:
                 "cut off": traced("t.async", 60, timeout_ms=300),
             }
             self.calls |= on_loop
-            self.outcomes |= zip(on_loop, loops.run(*on_loop.values()), strict=True)
+            self.outcomes |= zip(on_loop, shared.run(*on_loop.values()), strict=True)
             own = {name: invocation(f"t.{name}") for name in ("limited", "sandboxed")}
             self.calls |= own
             self.outcomes |= {name: pools.of(f"own/t.{name}").run(call)[0] for name, call in own.items()}
@@ -198,7 +198,7 @@ def test_setting_decides_for_all_pools_and_without_it_nothing_of_opentelemetry_i
     pools = Pools(enabled=False)
     try:
         assert json.loads(pools.shared.one("t.environment").result) == []
-        assert json.loads(pools.of("async").one("t.async", 0).result) == [None, None]
+        assert json.loads(pools.shared.one("t.async", 0).result) == [None, None]
     finally:
         pools.stop()
     assert span_file.read(spans) == {}

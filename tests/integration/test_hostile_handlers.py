@@ -299,7 +299,7 @@ def test_random_bytes_from_many_children_leave_one_outcome_each(pool):
         assert outcome.outcome in ("failed", "timed_out") or outcome.result == '"done"'
     found = [outcome.failure for outcome in pool.wait(others) if outcome.outcome != "succeeded"]
     assert {failure.kind for failure in found} <= {"child_died"}, "it ran in a child whose stream was broken before"
-    assert holds(lambda: pool.executor.room() > 0)
+    assert holds(lambda: pool.executor.rooms()["local"] > 0)
 
 
 SPEAKS_AT_IMPORT = """

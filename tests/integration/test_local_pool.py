@@ -175,11 +175,11 @@ class TestLocalPool:
 
     def test_more_children_are_forked_when_all_are_busy_and_go_when_idle(self, make_pool, tmp_path):
         running = make_pool(min_children=1, max_children=5, idle_s=0.1)
-        assert running.executor.room() == 5
+        assert running.executor.rooms()["local"] == 5
         pids = self.pids_of_slow_calls(running, 5, tmp_path / "go")
         assert len(pids) == 5
         assert holds(lambda: sum(map(alive, pids)) == 1)
-        assert holds(lambda: running.executor.room() == 5)
+        assert holds(lambda: running.executor.rooms()["local"] == 5)
 
     def pids_of_slow_calls(self, running, count, go):
         """The children of so many calls that all run at once, until there is a file."""
@@ -193,7 +193,7 @@ class TestLocalPool:
         running = make_pool(min_children=8, max_children=8)
         assert len(self.pids_of_slow_calls(running, 8, tmp_path / "first")) == 8
         noops = [[invocation("noop") for _ in range(100)] for _ in range(20)]
-        quick = next((calls for calls in noops if running.run(*calls) and running.executor.room() > 8), None)
+        quick = next((calls for calls in noops if running.run(*calls) and running.executor.rooms()["local"] > 8), None)
         assert quick, "there is room for more than each child one: the next calls are probably fast ones too"
         running.run(*[invocation("getpid") for _ in range(50)])
         fast = {outcome.result for outcome in running.run(*[invocation("getpid") for _ in range(300)])}
@@ -206,9 +206,9 @@ class TestLocalPool:
         running = make_pool(min_children=1, max_children=2)
         calls = [invocation("sleep", 0.2) for _ in range(2)]
         running.executor.submit(calls)
-        assert running.executor.room() == 0
+        assert running.executor.rooms()["local"] == 0
         running.wait(calls)
-        assert running.executor.room() == 2
+        assert running.executor.rooms()["local"] == 2
 
     def test_output_is_offered_with_its_tail_kept(self, make_pool):
         heard = []
@@ -285,10 +285,10 @@ class TestLocalPool:
             module.write_text("raise RuntimeError('a deploy is under way')\n")
             kill_hard(running.executor._forkserver._process.pid)
             assert holds(lambda: caplog.text.count("cannot be started again") > 1)
-            assert running.executor.room() == 0
+            assert running.executor.rooms()["local"] == 0
             module.write_text(whole)
             assert running.one("deployed").outcome == "succeeded"
-            assert running.executor.room() > 0
+            assert running.executor.rooms()["local"] > 0
         finally:
             running.executor.stop(drain_s=0)
 

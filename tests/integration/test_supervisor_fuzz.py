@@ -13,8 +13,8 @@ import pytest
 from scylla_spark.clock import boot_us
 from scylla_spark.core.tasks.task import NOT_STARTED
 from scylla_spark.executors.local.child_handle import ChildHandle
+from scylla_spark.executors.local.crews import Limits
 from scylla_spark.executors.local.outcomes import Moment
-from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.local.supervisor import Supervisor
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.shared_memory import SharedMemory
@@ -59,7 +59,7 @@ class Puppet:
             self.pending += self.sock.recv(1 << 20)
         while len(self.pending) >= 4:
             size = struct.unpack(">I", self.pending[:4])[0]
-            self.calls += json.loads(self.pending[4 : 4 + size])
+            self.calls += json.loads(self.pending[4 : 4 + size])[0]
             self.pending = self.pending[4 + size :]
         self.dice.choice(self.habits)(now)
 

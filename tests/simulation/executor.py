@@ -50,8 +50,8 @@ class ModelExecutor:
     def handlers(self) -> dict[str, HandlerInfo]:
         return {"h": HandlerInfo("h"), "batch": HandlerInfo("batch", max_batch=3)}
 
-    def room(self) -> int:
-        return max(0, self._load.children + self._load.ahead - len(self.under_way) - len(self.waiting))
+    def rooms(self) -> dict[str, int]:
+        return {"local": max(0, self._load.children + self._load.ahead - len(self.under_way) - len(self.waiting))}
 
     def running(self) -> dict[int, int]:
         began = {number: run.started for number, (_, run) in self.under_way.items()}

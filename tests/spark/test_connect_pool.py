@@ -35,7 +35,7 @@ def _pool(server: ServerAddress | None = None) -> ConnectPool:
 def running(spark):
     pool = _pool()
     running = Running(pool, slack_s=20)
-    assert pool.room() == 0
+    assert pool.rooms()["connect"] == 0
     pool.attach(spark)
     eventually(pool.room, _PATIENCE)
     yield running
@@ -148,7 +148,9 @@ def test_a_silent_server_holds_every_end_up_for_one_release_and_a_stop_not_for_l
         )  # none has ended when the last of them begins, however slow that is
         more = [invocation("echo", number) for number in range(4)]
         pool.submit(more)
-        eventually(lambda: pool.room() == 0 and not pool.running(), _PATIENCE, "what is not released takes room")
+        eventually(
+            lambda: pool.rooms()["connect"] == 0 and not pool.running(), _PATIENCE, "what is not released takes room"
+        )
         begun = time.monotonic()
         pool.stop(drain_s=0)
         assert time.monotonic() - begun < 4 * RELEASE_S

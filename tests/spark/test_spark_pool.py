@@ -109,14 +109,14 @@ def test_a_session_that_has_ended_ends_the_pool_and_leaves_no_task_hanging(spark
     pool, outcomes = SparkPool([HANDLERS]), []
     pool.start(outcomes.extend)
     pool.attach(Ended())
-    assert pool.room() > 0
+    assert pool.rooms()["spark"] > 0
     first, second = invocation("noop"), invocation("noop")
     pool.submit([first])
     eventually(lambda: pool.failure is not None, 10, "the pool says that it can run nothing")
     eventually(
         lambda: [(one.id, one.failure.kind) for one in outcomes] == [(first.id, "executor_lost")], 10, "it is told"
     )
-    assert pool.room() == 0
+    assert pool.rooms()["spark"] == 0
     pool.submit([second])
     pool.stop(drain_s=0)
     assert [(one.id, one.outcome) for one in outcomes[1:]] == [(second.id, "not_started")]
@@ -320,11 +320,11 @@ class TestSparkPool:
 
     def test_room_grows_when_a_handler_turns_out_to_be_quick(self, spark):
         running = Running(SparkPool([HANDLERS], slots=2))
-        assert running.executor.room() == 0, "there is no session yet"
+        assert running.executor.rooms()["spark"] == 0, "there is no session yet"
         running.executor.attach(spark)
-        assert running.executor.room() == 4
+        assert running.executor.rooms()["spark"] == 4
         for _ in range(3):
             running.run(invocation("noop"), within=40)
-        assert running.executor.room() > 100
+        assert running.executor.rooms()["spark"] > 100
         running.executor.stop(drain_s=1)
-        assert running.executor.room() == 0
+        assert running.executor.rooms()["spark"] == 0

@@ -35,7 +35,7 @@ _IO = _PLAN | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
 _HANDLERS = _CORE | {"handlers", "io.host"}
 _POOLS = _HANDLERS | {"config", "executors", "executors.local"}
 _EXECUTORS = {
-    "executors", "executors.local", "executors.loops", "executors.notify", "executors.spark", "executors.connect",
+    "executors", "executors.local", "executors.notify", "executors.spark", "executors.connect",
 }  # fmt: skip
 _SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate"}
 _CLIENT = _IO | {"client", "handlers"}
@@ -60,7 +60,6 @@ ALLOWED: dict[str, set[str]] = {
     "handlers": _HANDLERS,  # of io only what stores files and what dies with its parent
     "executors": _HANDLERS | {"config", "executors"},
     "executors.local": _POOLS,
-    "executors.loops": _POOLS | {"executors.loops"},
     "executors.spark": _POOLS | {"executors.spark"},
     "executors.connect": _POOLS | {"executors.connect"},
     "executors.notify": _HANDLERS | {"config", "executors", "executors.notify", "io.host"},

@@ -123,4 +123,4 @@ def test_a_pool_that_is_stopped_while_it_begins_does_not_wait_for_that_and_what_
     assert gone == []
     go.set()
     assert all(part.stopped.wait(10) for part in late)
-    assert connect.room() == 0
+    assert connect.rooms()["connect"] == 0

@@ -569,7 +569,7 @@ def test_what_is_killed_gives_its_place_to_others_and_holds_back_its_own_lane(si
     assert holds(lambda: len(sink.outcomes) == 9)
     assert [sink.outcomes[n].outcome for n in range(9)] == ["timed_out"] * 4 + ["succeeded"] * 5
     assert gate.sent.index("msg_0") < gate.sent.index("msg_4")
-    assert holds(lambda: executor.room() == 64 and threads() == 4)
+    assert holds(lambda: executor.rooms()["notify"] == 64 and threads() == 4)
     executor.stop(drain_s=1)
     assert holds(lambda: threads() == 0)
 
@@ -590,7 +590,7 @@ def test_a_place_is_free_at_the_latest_when_its_thread_is_back(
     executor.submit([invocation(4, "notify/4")])
     gate.open.set()
     assert holds(lambda: 4 in sink.outcomes)
-    assert holds(lambda: executor.room() == 64)
+    assert holds(lambda: executor.rooms()["notify"] == 64)
     executor.stop(drain_s=1)
 
 
@@ -662,5 +662,5 @@ def test_what_comes_too_late_and_what_is_not_ours_does_not_run(sink: Sink) -> No
     assert failure is not None
     assert (failure.kind, sink.outcomes[2].final) == ("handler_unknown", True)
     assert sink.outcomes[3].outcome == "failed"
-    assert executor.room() == 64
+    assert executor.rooms()["notify"] == 64
     executor.stop(drain_s=1)

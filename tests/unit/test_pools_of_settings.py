@@ -6,7 +6,6 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.executors.connect.pool import ConnectPool
 from scylla_spark.executors.local.isolated_pools import OwnPool
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.loops.pool import POOL
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.isolation import Isolation
@@ -28,7 +27,7 @@ def pools(tmp_path):
         connect={"url": "sc://h:1"},
     )
     found = catalog.executors(settings) | catalog.asked_for(settings, {one.name: one for one in HANDLERS})
-    return {name: pool for name, pool in found.items() if name not in {*catalog.BUILT_IN, "async/waits"}}
+    return {name: pool for name, pool in found.items() if name not in catalog.BUILT_IN}
 
 
 def told(pool):
@@ -44,5 +43,5 @@ def told(pool):
 
 
 def test_every_pool_knows_how_long_a_call_may_run_and_which_variables_it_gets(pools):
-    assert pools.keys() == {"local", "spark", "connect", "own/limited", "own/boxed", POOL}
+    assert pools.keys() == {"local", "spark", "connect", "own/limited", "own/boxed"}
     assert {name: told(pool) for name, pool in pools.items()} == dict.fromkeys(pools, (3600, ("REGION",)))

@@ -14,7 +14,6 @@ from scylla_spark.bench.executor_handlers import AT_ONCE, MODULE, NAP
 from scylla_spark.bench.lone_executor import alone
 from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.loops.pool import LOOPS
 
 _SECONDS: Final = 1.0
 
@@ -22,7 +21,7 @@ _SECONDS: Final = 1.0
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 10,000 tasks that sleep a second."""
     count, nap_s = min(options.tasks or AT_ONCE, AT_ONCE), options.seconds or _SECONDS
-    with alone(LocalPool([MODULE], kind=LOOPS)) as executor:
+    with alone(LocalPool([MODULE], min_children=0)) as executor:
         executor.run(NAP, [{"seconds": 0}])
         ended = [one for one in executor.run(NAP, [{"seconds": nap_s}] * count) if one.outcome == SUCCEEDED]
         children = {int(one.result or 0) for one in ended}

@@ -25,8 +25,6 @@ from scylla_spark.executors.connect.releases import Releases
 from scylla_spark.executors.connect.sessions import RELEASE_S, Endpoint, release
 from scylla_spark.executors.interface import Kind, LogKeeper, Sink
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.local.supervisor import Supervisor
-from scylla_spark.executors.local.supervisor_interface import ChildKind
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.host.connect_server import ConnectServer, ServerAddress
 
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings
 
 UNAVAILABLE: Final = "connect_unavailable"
+_NAME: Final = "connect"
 _log = logging.getLogger(__name__)
 _ROOM: Final = 1_000  # to refuse takes no time
 _BEGIN_S: Final = 10.0  # what is about to begin when it is to stop; if it takes longer, it ends itself
@@ -114,19 +113,19 @@ class ConnectPool:
         """None: the pool that all share names them."""
         return {}
 
-    def room(self) -> int:
+    def rooms(self) -> dict[str, int]:
         """How many more tasks would run; none until there is a server, and always some where all are refused.
 
         What a session has not been released of takes room still, so a server that does not answer is not given more and more.
         """
         if self._refusal:
-            return _ROOM
+            return {_NAME: _ROOM}
         if self._pool is None or self._releases is None:
-            return 0
+            return {_NAME: 0}
         unreleased = self._releases.unreleased
         if unreleased >= self._sessions:  # whatever room there is behind attempts that were fast so far
-            return 0
-        return max(0, self._pool.room() - unreleased)
+            return {_NAME: 0}
+        return {_NAME: max(0, self._pool.rooms()[_NAME] - unreleased)}
 
     def running(self) -> Mapping[int, int]:
         """Which tasks run, and since when."""
@@ -196,7 +195,7 @@ class ConnectPool:
 
     def _started(self, endpoint: Endpoint) -> tuple[LocalPool, Releases]:
         variables = {"SCYLLASPARK_CONNECT_ENDPOINT": json.dumps(endpoint), "SPARK_CONNECT_MODE_ENABLED": "1"}
-        pool = self._make(kind=ChildKind(_CHILD, Supervisor, variables))
+        pool = self._make(executor=_NAME, child=_CHILD, variables=variables)
         if self._keeper is not None:
             pool.keep_logs(self._keeper)
         if self._outputs is not None:

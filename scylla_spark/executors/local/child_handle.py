@@ -1,4 +1,6 @@
-"""What a pool knows of one child: its calls, its unsent bytes, what was taken back.
+"""What a pool knows of one child: its calls, which of them run, its unsent bytes, what was taken back.
+
+A child runs its calls one after the other, or all at once on an event loop. In both it begins them in the order in which they were sent.
 
 A child runs user code, which may write anything on its socket and into the shared memory. So everything from there is
 checked, and the pool's own clock decides what a child that says nothing, or nothing true, may cost: a call is over at
@@ -11,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable
 from typing import Any, Final
 
 from scylla_spark.core.records import fast_json
@@ -26,11 +28,18 @@ Call = list[Invocation]
 Finished = tuple[Call, Report]
 _RECV_BYTES: Final = 1024 * 1024
 _SKEW_US: Final = 1_000_000  # our `now` may be older than what the child did since
-STUCK_US: Final = 20_000
+_NEVER: Final = 1 << 62
+STUCK_US: Final = 20_000  # nothing waits behind a call that runs for so long …
+BUSY_US: Final = 100_000  # … and no call is given to an event loop that is held for so long
 UNBEGUN_US: Final = 10_000_000  # how long a child may take to begin its first call
 SILENT_US: Final = 5_000_000  # and to send the record of a call that it has ended
 FORK_US: Final = 200_000  # how long calls wait for a child to be forked before they go to another
 RECLAIM_US: Final = 1_000  # from revoking to reclaiming: far longer than any store buffer keeps a write
+
+
+def timeout_us(call: Call) -> int:
+    """How long a call may run: the longest timeout of its tasks."""
+    return max(item.timeout_ms for item in call) * 1000
 
 
 class ChildHandle:
@@ -40,28 +49,36 @@ class ChildHandle:
         number: which child this is, for the forkserver.
         now: boot clock, microseconds.
         longest_ms: how long a call may run at most if it asks for longer.
+        executor: name of the executor that it serves.
+        on_loop: whether its calls run at once, on an event loop.
 
     Attributes:
         number: which child this is, for the forkserver.
         calls: unfinished calls by their number, in the order sent.
         pid: 0 until the forkserver has told.
         ending: why it is being killed (a failure kind), or empty.
-        victim: number of the call because of which it is being killed.
+        victims: numbers of the calls because of which it is being killed.
         deaf: its socket is not read any more; it dies, or has died.
         fault: what it did that no child of ours does, or empty; then nothing of its socket counts any more.
         depth: how many calls it may have, as long as it has any.
         heard: what its calls say while they run.
         idle_us: boot clock since when it has had nothing to do.
         asked_us: boot clock when the forkserver was asked for it, and later for its end.
+        accused: the step of its event loop for which its handler was named in the log.
     """
 
-    def __init__(self, number: int, now: int, longest_ms: int = 0) -> None:
+    def __init__(
+        self, number: int, now: int, longest_ms: int = 0, *, executor: str = "", on_loop: bool = False
+    ) -> None:
         self._longest_ms = longest_ms
+        self.executor = executor
+        self.on_loop = on_loop
         self.number = number
         self.calls: dict[int, Call] = {}
         self.pid = 0
         self.ending = ""
-        self.victim = 0
+        self.victims: frozenset[int] = frozenset()
+        self.accused = (0, 0)
         self.deaf = False
         self.fault = ""
         self.idle_us = now
@@ -75,6 +92,10 @@ class ChildHandle:
         self._next = 1
         self._claimed = 0  # the highest claim that was seen and can be
         self._running = (0, 0)  # number and start of a call, as they were when it was first seen to run
+        self._begun: dict[int, int] = {}  # on a loop: number → boot clock when it was first seen to have begun
+        self._noted = 0  # the last of them
+        self._waits_us = now  # since when a loop that is free has not begun what it was given
+        self._due_us = _NEVER  # no call on the loop has to end before
         self._first = 0  # the first unfinished call when `look` looked last
         self._first_us = 0  # since when it is that
         self._silent_us = 0  # since when it has ended, or been passed, without a record; 0: it has not
@@ -117,25 +138,36 @@ class ChildHandle:
         return not self.calls or not self.hangs(now)
 
     def unforked(self, now: int) -> bool:
-        """Whether the forkserver has not forked it in time."""
-        return not self.pid and now - self.born_us > FORK_US
+        """Whether the forkserver has not forked it in time, so that its calls are better given to another."""
+        return not self.pid and not self.on_loop and now - self.born_us > FORK_US
 
     def hangs(self, now: int) -> bool:
-        """Whether the current call runs so long that nothing should wait behind it."""
-        _, started = self.current(now)
-        return started > 0 and now - started > STUCK_US
+        """Whether code of a call runs so long that nothing should be given to the child, or wait there."""
+        _, since = self.holder(now)
+        return since > 0 and now - since > (BUSY_US if self.on_loop else STUCK_US)
+
+    def holder(self, now: int) -> tuple[int, int]:
+        """The call whose code runs at this moment, and since when (boot clock); (0, 0): none."""
+        if not self.on_loop:
+            return self.current(now)
+        since = self.slot.started_us
+        return (self.slot.stepping, min(max(since, self.born_us), now)) if since else (0, 0)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it has not begun a call that it was given."""
+        return self.claimed < self._next - 1
 
     @property
     def behind(self) -> bool:
         """Whether calls wait behind the current one."""
-        return bool(self.calls) and next(reversed(self.calls)) > self.claimed
+        return bool(self.calls) and not self.on_loop and next(reversed(self.calls)) > self.claimed
 
-    def send(self, calls: Sequence[Call], batches: set[str], followers: Container[int] = ()) -> None:
+    def send(self, calls: Iterable[Call], followers: Container[int] = ()) -> None:
         """Gives calls to the child, without ever waiting for it.
 
         Args:
-            calls: in the order in which they are to run.
-            batches: names of batch handlers.
+            calls: in the order in which they are to begin.
             followers: ids of invocations that run only if the call before succeeded.
         """
         orders = []
@@ -144,12 +176,28 @@ class ChildHandle:
             self._next = number + 1
             self.calls[number] = call
             first = call[0]
-            follows = first.handler not in batches and first.id in followers
+            follows = first.id in followers
             if follows:
                 self._followers.add(number)
             start_by = first.start_by_us if len(call) == 1 else min(item.start_by_us for item in call)
             orders.append(order_fields(number, start_by, follows, call, self._longest_ms))
-        self._unsent += pack(fast_json.dump(orders))
+        self._say([orders, []])
+
+    def ask_to_end(self, ids: Container[int], now: int) -> list[int]:
+        """Asks those of these invocations to end that can be asked, and returns their ids.
+
+        On an event loop all can be, since their cancellation arrives behind them; else the one that runs.
+        """
+        numbers = list(self.calls) if self.on_loop else [number for number, _ in self.running(now)]
+        asked = [number for number in numbers if any(item.id in ids for item in self.calls[number])]
+        if self.on_loop and asked:
+            self._say([[], asked])
+        elif asked:
+            self.slot.ask_to_end(asked[0])
+        return [item.id for number in asked for item in self.calls[number] if item.id in ids]
+
+    def _say(self, frame: object) -> None:
+        self._unsent += pack(fast_json.dump(frame))
         self.flush()
 
     def flush(self) -> None:
@@ -179,6 +227,8 @@ class ChildHandle:
         with contextlib.suppress(OSError):
             while not self.fault and (data := self.sock.recv(_RECV_BYTES)):
                 found += self._read(data, now)
+        if self.on_loop:
+            self.look(now)
         return found + self.unsent_reports(now)
 
     def unsent_reports(self, now: int) -> list[Finished]:
@@ -195,7 +245,10 @@ class ChildHandle:
 
     def _read(self, data: bytes, now: int) -> list[Finished]:
         found: list[Finished] = []
-        runs = self.slot.claimed if self.slot.started_us else 0  # a child rests before it sends
+        if self.on_loop:
+            self.look(now)
+        # a child rests before it sends; on a loop others run meanwhile
+        runs = self.slot.claimed if self.slot.started_us and not self.on_loop else 0
         known, claimed = self._known, self.claimed
         try:
             for frame in self._reader.feed(data):
@@ -253,7 +306,35 @@ class ChildHandle:
         """Takes a call out, because it is over or goes elsewhere."""
         if self._followers:
             self._followers.discard(number)
+        if self._begun:
+            self._begun.pop(number, None)
         return self.calls.pop(number)
+
+    def running(self, now: int) -> Iterable[tuple[int, int]]:
+        """Number and start (boot clock) of each call that runs."""
+        if self.on_loop:
+            self.look(now)
+            return self._begun.items()
+        current = self.current(now)
+        return (current,) if current[0] else ()
+
+    def overdue(self, now: int, patience_us: int) -> tuple[list[int], int]:
+        """Calls that have run so much longer than they may, and when another one may have (0: none runs).
+
+        Args:
+            now: boot clock.
+            patience_us: how much longer.
+        """
+        if self.on_loop and now < self._due_us + patience_us:
+            return [], self._due_us + patience_us if self._begun else 0
+        found, soonest = [], _NEVER
+        for number, started in self.running(now):
+            due = started + timeout_us(self.calls[number])
+            if due + patience_us <= now:
+                found.append(number)
+            soonest = min(soonest, due)
+        self._due_us = soonest
+        return found, soonest + patience_us if soonest < _NEVER else 0
 
     def current(self, now: int) -> tuple[int, int]:
         """Number and start (boot clock) of the call that runs; (0, 0) if none does.
@@ -269,6 +350,8 @@ class ChildHandle:
 
     def began(self, number: int, now: int) -> int:
         """When the child began a call (boot clock), as far as it told; 0 if it did not."""
+        if self.on_loop:
+            return self._begun.get(number, 0)
         if number == self._running[0]:
             return self._running[1]
         started = self.slot.started_us
@@ -277,14 +360,19 @@ class ChildHandle:
     def begun(self) -> int:
         """For a child that is dead and drained: number of the last call that it may have begun.
 
-        If its memory says what cannot be, that is the first one that is left.
+        If its memory says what cannot be, that is the first one that is left; on an event loop, where many have begun, the last.
         """
         claimed = self.claimed
+        if self.on_loop:
+            return self._next if self.fault else claimed
         return claimed if claimed == self.slot.claimed else max(claimed, next(iter(self.calls), 0))
 
     def look(self, now: int) -> None:
         """Notes a fault if the child does not begin, or does not report, what it should have by our clock."""
         claimed = self.claimed
+        if self.on_loop:
+            self._look_at_loop(claimed, now)
+            return
         first = next(iter(self.calls), 0)
         if first != self._first or not self.pid:
             self._first, self._first_us, self._silent_us = first, now, 0
@@ -298,9 +386,21 @@ class ChildHandle:
             if now - self._silent_us > SILENT_US:
                 self.fault = "it ended a call without a record"
 
+    def _look_at_loop(self, claimed: int, now: int) -> None:
+        """Notes which calls have begun; what a loop that is free has not begun for long is a fault."""
+        for number in range(self._noted + 1, claimed + 1):
+            if number in self.calls:
+                self._begun[number] = now
+                self._due_us = min(self._due_us, now + timeout_us(self.calls[number]))
+        if claimed > self._noted or not self.waiting or not self.pid or self.slot.started_us:
+            self._waits_us = now
+        self._noted = claimed
+        if now - self._waits_us > UNBEGUN_US:
+            self.fault = self.fault or "it did not begin a call that it was given"
+
     def forgive(self, now: int) -> None:
         """Begins all waiting anew: the pool itself did not run for a while, and so could not have seen an answer."""
-        self.asked_us = self._first_us = now
+        self.asked_us = self._first_us = self._waits_us = now
         self._silent_us = 0
 
     @property

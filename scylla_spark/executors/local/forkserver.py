@@ -63,7 +63,7 @@ class Forkserver:
         handlers: what tasks may name.
         output: takes what handlers print, in each child's copy.
         wants_output: whether children send it along.
-        life: what a child does; the `run` of `child` or of what is like it.
+        life: what a child does; `child.run`, or what is like it.
         confinement: the limits of children; None: they have none.
     """
 
@@ -140,12 +140,12 @@ class Forkserver:
         number = order.number
         if order.verb == "fork":
             log_fd, way_fd = fds[2] if order.logs else -1, fds[-1] if order.hands_over else -1
-            self._fork(number, fds[0], fds[1], log_fd, way_fd)
+            self._fork(number, fds[0], fds[1], log_fd, way_fd, on_loop=order.on_loop)
         elif order.verb == "kill" and number in self._pids and number not in self._kill_at:
             _kill_group(self._pids[number], signal.SIGTERM)
             self._kill_at[number] = boot_us() + order.grace_ms * 1000
 
-    def _fork(self, number: int, sock_fd: int, slot_fd: int, log_fd: int = -1, way_fd: int = -1) -> None:
+    def _fork(self, number: int, sock_fd: int, slot_fd: int, log_fd: int, way_fd: int, *, on_loop: bool) -> None:
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -164,6 +164,7 @@ class Forkserver:
                     forkserver=parent,
                     wants_output=self._wants_output,
                     log_fd=log_fd,
+                    on_loop=on_loop,
                 )
             self._pids[number] = pid
             self._say("forked", number, pid)

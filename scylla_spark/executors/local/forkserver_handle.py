@@ -41,7 +41,7 @@ _MOST_STOPS: Final = 2
 _INTERFERED: Final = (
     "A handler module writes to descriptors that are not its own while it is imported. It must leave them alone.",
 )
-_ONE_BY_ONE: Final = "scylla_spark.executors.local.child"
+CHILD: Final = "scylla_spark.executors.local.child"
 _COMMAND = (sys.executable, "-P", "-m", "scylla_spark.executors.local.forkserver")
 
 
@@ -88,7 +88,7 @@ class ForkserverHandle:
         modules: Sequence[str],
         *,
         wants_output: bool,
-        child: str = _ONE_BY_ONE,
+        child: str = CHILD,
         pass_environment: Sequence[str] = (),
         variables: Mapping[str, str] = MappingProxyType({}),
         import_timeout_s: float = 300,
@@ -149,7 +149,14 @@ class ForkserverHandle:
         return self._stops < _MOST_STOPS
 
     def fork(
-        self, child: int, sock: socket.socket, slot_fd: int, log_fd: int | None = None, way: socket.socket | None = None
+        self,
+        child: int,
+        sock: socket.socket,
+        slot_fd: int,
+        log_fd: int | None = None,
+        way: socket.socket | None = None,
+        *,
+        on_loop: bool = False,
     ) -> None:
         """Asks for a child; it will be reported as forked or unforked.
 
@@ -159,11 +166,12 @@ class ForkserverHandle:
             slot_fd: descriptor of the memory shared with it.
             log_fd: descriptor of the memory for its lines; None: they are not kept.
             way: the child's end of what it hands files over on; None: it does not.
+            on_loop: whether its calls run on an event loop.
 
         Raises:
             OSError: the forkserver is gone.
         """
-        order = ForkserverOrder("fork", child, logs=log_fd is not None, hands_over=way is not None)
+        order = ForkserverOrder("fork", child, logs=log_fd is not None, hands_over=way is not None, on_loop=on_loop)
         fds = [sock.fileno(), slot_fd]
         fds += [log_fd] if log_fd is not None else []
         fds += [way.fileno()] if way is not None else []

@@ -70,9 +70,9 @@ class OwnPool:
         """None: the pool that all share names them."""
         return {}
 
-    def room(self) -> int:
+    def rooms(self) -> Mapping[str, int]:
         """How many more of its tasks would run; where all are refused, always some, so that they fail soon."""
-        return _ROOM if self._refusal else self._pool.room()
+        return {f"own/{self._handler}": _ROOM} if self._refusal else self._pool.rooms()
 
     def running(self) -> Mapping[int, int]:
         """Which of its tasks run, and since when."""
@@ -135,6 +135,7 @@ def _own(settings: Settings, name: str, isolation: Isolation) -> OwnPool:
     apart = Sandboxed(name, isolation, settings.handlers, _secret_paths(settings), readable)
     pool = LocalPool(
         settings.handlers,
+        executor=f"own/{name}",
         min_children=0,
         max_children=dispatch.max_children,
         pass_environment=dispatch.pass_environment,

@@ -7,12 +7,15 @@ from signal import SIGXCPU
 from typing import Final, NamedTuple
 
 from scylla_spark.core.tasks.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Outcome
-from scylla_spark.executors.local.child_handle import Call, ChildHandle
+from scylla_spark.executors.local.child_handle import Call, ChildHandle, timeout_us
 from scylla_spark.executors.local.report import Report
 from scylla_spark.handlers.isolation import CPU_EXCEEDED
 from scylla_spark.io.host.exit_text import exit_text
 
 BROKE_PROTOCOL: Final = "broke_protocol"
+KILLED: Final = "killed"
+STOPPED: Final = "executor_stopped"
+IDLE: Final = "idle"
 ABANDONED: Final = "abandoned"
 """Of a child: it ends with its forkserver."""
 ABANDONED_TEXT: Final = (
@@ -27,11 +30,6 @@ class Moment(NamedTuple):
 
     wall_us: int
     boot_us: int
-
-
-def timeout_us(call: Call) -> int:
-    """How long a call may run: the longest timeout of its tasks."""
-    return max(item.timeout_ms for item in call) * 1000
 
 
 def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
@@ -93,22 +91,36 @@ def lost(
     """
     began, finished = child.began(number, now.boot_us), now.wall_us
     started = finished - (now.boot_us - began) if began else finished
-    if child.ending == BROKE_PROTOCOL:
-        message = f"Its child process did what only user code in our place does ({child.fault}), and was killed."
-        failure, outcome = Failure(CHILD_DIED, message), FAILED
-    elif child.ending == ABANDONED:
-        failure, outcome = Failure(CHILD_DIED, ABANDONED_TEXT), FAILED
-    elif number != child.victim:
-        message = f"The child process {exit_text(status)} while it ran this task."
-        kind = CPU_EXCEEDED if status == -SIGXCPU else CHILD_DIED
-        failure, outcome = Failure(kind, message, child.slot.fault()), FAILED
-    elif child.ending == TIMED_OUT:
-        message = f"It had not ended after {timeout_us(call) / 1e6:g} s and was killed."
-        failure, outcome = Failure(TIMED_OUT, message), TIMED_OUT
-    else:
-        failure, outcome = Failure(child.ending, "It was killed while it ran."), FAILED
+    outcome, failure = _why(child, number, call, status, now.boot_us)
     work = child.heard.pop(number)
     return [
         Outcome(item.id, TIMED_OUT if item.id in killed else outcome, started, finished, failure=failure, work=work)
         for item in call
     ]
+
+
+def _why(child: ChildHandle, number: int, call: Call, status: int, now: int) -> tuple[str, Failure]:
+    if child.ending == BROKE_PROTOCOL:
+        message = f"Its child process did what only user code in our place does ({child.fault}), and was killed."
+        return FAILED, Failure(CHILD_DIED, message)
+    if child.ending == ABANDONED:
+        return FAILED, Failure(CHILD_DIED, ABANDONED_TEXT)
+    if number in child.victims and child.ending != TIMED_OUT:
+        return FAILED, Failure(child.ending, "It was killed while it ran.")
+    if number in child.victims:
+        how = ", did not obey its cancellation, and was killed with its child." if child.on_loop else " and was killed."
+        return TIMED_OUT, Failure(TIMED_OUT, f"It had not ended after {timeout_us(call) / 1e6:g} s{how}")
+    holder, since = child.holder(now) if child.on_loop else (number, 0)
+    if child.on_loop and child.ending:
+        held = (
+            f"this one had held the event loop for {(now - since) / 1e6:.1f} s."
+            if holder == number
+            else "it was killed."
+        )
+        message = f"It shared its child process with a task that did not obey its cancellation; {held}"
+        return FAILED, Failure(CHILD_DIED, message)
+    whose = " while it ran this task"
+    if child.on_loop:
+        whose = ", while it had the event loop" if holder == number else f", which it shared with others,{whose}"
+    kind = CPU_EXCEEDED if status == -SIGXCPU else CHILD_DIED
+    return FAILED, Failure(kind, f"The child process {exit_text(status)}{whose}.", child.slot.fault())

@@ -8,8 +8,9 @@ import os
 import selectors
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import boot_us, both_us
@@ -19,14 +20,13 @@ from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.interface import Kind, LogKeeper, Sink
-from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
-from scylla_spark.executors.local.nursery_interface import ChildEnd
+from scylla_spark.executors.local.child_handle import ChildHandle
+from scylla_spark.executors.local.crews import Limits
+from scylla_spark.executors.local.forkserver_handle import CHILD, FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.outcomes import ABANDONED, Moment
 from scylla_spark.executors.local.output_desk import OutputDesk
-from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.local.sandbox import Sandboxed
-from scylla_spark.executors.local.supervisor import Supervisor
-from scylla_spark.executors.local.supervisor_interface import ChildKind, Supervision
+from scylla_spark.executors.local.supervisor import LOCAL, Supervisor
 from scylla_spark.handlers.description import HandlerInfo
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _STUMBLE_S = 0.05
 _LOOK_US = 500_000  # between two looks at whether the forkserver runs
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
-ONE_BY_ONE: Final = ChildKind("scylla_spark.executors.local.child", Supervisor)
 OnOutput = Callable[[Sequence[Invocation], str], None]
 
 
@@ -57,7 +56,9 @@ class LocalPool:
         idle_s: after how long without work a child above the minimum ends.
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
-        kind: what kind of children it has.
+        executor: the name of the executor that it is; "local": of all that run `async def` handlers, too.
+        child: module whose `run` is the life of a child.
+        variables: what that module is told by its environment.
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         spans: whether each call is a span of OpenTelemetry.
         on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
@@ -74,12 +75,15 @@ class LocalPool:
         idle_s: float = 30.0,
         pass_environment: Sequence[str] = (),
         longest_s: float = LONGEST_RUN_S,
-        kind: ChildKind = ONE_BY_ONE,
+        executor: str = LOCAL,
+        child: str = CHILD,
+        variables: Mapping[str, str] = MappingProxyType({}),
         apart: Sandboxed | None = None,
         spans: bool = False,
         on_output: OnOutput | None = None,
     ) -> None:
-        self._kind = kind
+        self._executor = executor
+        self._child, self._variables = child, variables
         self._apart = apart
         self._spans = spans
         self._modules = tuple(modules)
@@ -103,7 +107,7 @@ class LocalPool:
         self._forkserver_died = False
         self._stops_looked_us = 0
         self._restart_at = 0  # boot clock; no sooner is one that died started again
-        self._supervisor: Supervision
+        self._supervisor: Supervisor
         self._sink: Sink
 
     def keep_logs(self, keeper: LogKeeper) -> None:
@@ -140,14 +144,11 @@ class LocalPool:
         """Every name that tasks may use; after `start`."""
         return dict(self._forkserver.handlers)
 
-    def room(self, handler: str | None = None) -> int:
-        """How many more invocations would run, or be next in a child that does fast ones; 0 means: hold back.
-
-        Args:
-            handler: of these alone; only of children with an event loop.
-        """
+    def rooms(self) -> dict[str, int]:
+        """How many more invocations would run, or be next in a child that does fast ones, by executor name; 0: hold back."""
         with self._lock:
-            return 0 if self._forkserver_died else self._supervisor.room(handler)
+            rooms = self._supervisor.rooms()
+            return dict.fromkeys(rooms, 0) if self._forkserver_died else rooms
 
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each invocation whose handler runs now, as its child's memory says."""
@@ -208,13 +209,13 @@ class LocalPool:
 
     # ---- what Supervisor asks of us, always from the pool's thread ----
 
-    def spawn(self, child: ChildEnd) -> None:
+    def spawn(self, child: ChildHandle) -> None:
         """Has a child forked for `child`."""
         log_fd = self._logs.open(child) if self._logs is not None else None
         desk, way = self._output_desk, None
         try:
             way = desk.open(child.number, partial(_has, child)) if desk is not None else None
-            self._forkserver.fork(child.number, *child.hand_over(), log_fd, way)
+            self._forkserver.fork(child.number, *child.hand_over(), log_fd, way, on_loop=child.on_loop)
         except OSError:
             self._forkserver_died = True
         child.handed_over()
@@ -240,7 +241,7 @@ class LocalPool:
             self._started.set()
             return
         with selectors.DefaultSelector() as self._selector:
-            self._supervisor = self._kind.supervise(self._limits, self._forkserver.handlers, self)
+            self._supervisor = Supervisor(self._limits, self._forkserver.handlers, self, self._executor)
             self._selector.register(self._wake, _READ)
             self._selector.register(self._forkserver.control, _READ)
             self._supervisor.grow(boot_us())
@@ -290,7 +291,7 @@ class LocalPool:
                 self._replace_forkserver()
             self._look_at = min(self._look_at, self._restart_at)
 
-    def _attend(self, child: ChildEnd, mask: int, now: int) -> None:
+    def _attend(self, child: ChildHandle, mask: int, now: int) -> None:
         """Serves a child; whatever it has sent to make that fail costs only this child its life."""
         try:
             self._serve(child, mask, now)
@@ -299,7 +300,7 @@ class LocalPool:
             child.fault = child.fault or "it sent what nobody can read"
             self._supervisor.expel(child, now)
 
-    def _serve(self, child: ChildEnd, mask: int, now: int) -> None:
+    def _serve(self, child: ChildHandle, mask: int, now: int) -> None:
         if child.number not in self._supervisor.children:
             return  # buried a moment ago, by a message that came with this event
         if mask & _WRITE:
@@ -326,7 +327,7 @@ class LocalPool:
                 _log.warning("no new child could be forked")
             self._bury(child, value, now)
 
-    def _bury(self, child: ChildEnd, status: int, now: int) -> None:
+    def _bury(self, child: ChildHandle, status: int, now: int) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(child.sock)
         if self._output_desk is not None:
@@ -349,9 +350,9 @@ class LocalPool:
         return ForkserverHandle(
             self._modules,
             wants_output=wants_output,
-            child=self._kind.module,
+            child=self._child,
             pass_environment=self._pass_environment,
-            variables=self._kind.variables,
+            variables=self._variables,
             apart=self._apart,
             children=self._limits.max_children,
             outputs=self._outputs,
@@ -398,7 +399,7 @@ class LocalPool:
             os.eventfd_write(self._wake, 1)
 
 
-def _has(child: ChildEnd, number: int) -> bool:
+def _has(child: ChildHandle, number: int) -> bool:
     """Whether a child has the invocation of that id now; from any thread."""
     return any(item.id == number for call in tuple(child.calls.values()) for item in call)
 

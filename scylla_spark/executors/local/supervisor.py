@@ -1,29 +1,42 @@
-"""The decisions of the local pool: who gets what, who hangs, who must die. No threads here; `pool.py` drives it."""
+"""The decisions of a pool: who gets what, who hangs, who must die. No threads here; `pool.py` drives it.
+
+How calls are given out depends on how they run in a child (see `crews`); all the rest is the same for all.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, Protocol
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.tasks.handler_durations import MAX_DEPTH, SLOW_US, HandlerDurations
+from scylla_spark.core.tasks.handler_durations import SLOW_US
 from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
-from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished
-from scylla_spark.executors.local.nursery_interface import Nursery
-from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
-from scylla_spark.executors.local.pool_sizes import Limits
+from scylla_spark.executors.local.child_handle import RECLAIM_US, Call, ChildHandle, Finished, timeout_us
+from scylla_spark.executors.local.crews import Crew, InTurn, Limits, OnLoop
+from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, IDLE, KILLED, STOPPED, Moment, late, lost, reported
+from scylla_spark.executors.local.report import Report
 from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.messages import CANCELLED
 
-FRAME_CHARS: Final = 256 * 1024
-KILLED: Final = "killed"
-STOPPED: Final = "executor_stopped"
-IDLE: Final = "idle"
+_log = logging.getLogger(__name__)
+LOCAL: Final = "local"
+_BLOCKED_US: Final = 1_000_000
 _TICK_US: Final = 10_000
 _LONGEST_TICK_US: Final = 1_000_000
 _HELD_UP_US: Final = 3_000_000
 _STUCK_FORKSERVER_US: Final = 30_000_000
+
+
+class Nursery(Protocol):
+    """Where children come from and end."""
+
+    def spawn(self, child: ChildHandle) -> None:
+        """Starts the child of `child`; if that fails, its death is reported like any other."""
+
+    def kill_child(self, number: int, grace_ms: int) -> None:
+        """Ends a child and its process group."""
 
 
 class Supervisor:
@@ -33,6 +46,8 @@ class Supervisor:
         limits: of the pool.
         handlers: by every name that tasks may use.
         nursery: makes children, and ends them.
+        executor: the name of the executor whose children run one call at a time; that of the pool that all handlers share
+            has a crew for each `async def` handler besides, and the others run such handlers like any.
 
     Attributes:
         done: outcomes to be handed on, in the order in which they came to be.
@@ -40,25 +55,29 @@ class Supervisor:
         forkserver_stuck: what it was asked for long ago has not happened; it should be replaced.
     """
 
-    def __init__(self, limits: Limits, handlers: Mapping[str, HandlerInfo], nursery: Nursery) -> None:
+    def __init__(
+        self, limits: Limits, handlers: Mapping[str, HandlerInfo], nursery: Nursery, executor: str = LOCAL
+    ) -> None:
         self.limits = limits
         self.children: dict[int, ChildHandle] = {}
         self.done: list[Outcome] = []
         self.outputs: list[tuple[Call, str]] = []
+        self.forkserver_stuck = False
         self._handlers = handlers
-        self._batches = {name for name, info in handlers.items() if info.max_batch is not None}
         self._nursery = nursery
-        self._backlog = Backlog(lambda name: handlers[name].max_batch)
-        self._pace = HandlerDurations()
+        shared = InTurn(limits, handlers)
+        self._crews: dict[str, Crew] = {executor: shared}
+        if executor == LOCAL:
+            loops = [one for one in handlers.values() if one.concurrency is not None and one.isolation is None]
+            self._crews |= {info.executor: OnLoop(info) for info in loops}
+        self._crew_of = {name: self._crews.get(info.executor, shared) for name, info in handlers.items()}
         self._killed: set[int] = set()
         self._asked: list[tuple[int, list[int]]] = []  # heap of (boot clock, ids): to be killed then if they still run
-        self._depth = 0  # how many calls a child could have when it was last given some
         self._next_number = 1
         self._spawn_from_us = 0
         self._stop_us = 0
         self._watched_us = 0
         self._unbegun: set[int] = set()  # ids that a child did not begin though it should have; once is excused
-        self.forkserver_stuck = False
 
     # ---- requests ----
 
@@ -67,15 +86,18 @@ class Supervisor:
         if self._stop_us:
             self.done += [Outcome(item.id, NOT_STARTED) for item in batch]
             return
-        unknown = {item.handler for item in batch}.difference(self._handlers)
-        if unknown:
+        crews = {self._crew_of.get(item.handler) for item in batch}
+        if None in crews:
             now = now_us()
             for item in batch:
-                if item.handler in unknown:
+                if item.handler not in self._handlers:
                     failure = Failure("handler_unknown", f"No handler {item.handler!r} is registered here.")
                     self.done.append(Outcome(item.id, FAILED, now, now, failure=failure))
-            batch = [item for item in batch if item.handler not in unknown]
-        self._backlog.add(batch)
+        for crew in crews:
+            if crew is not None:
+                crew.backlog.add(
+                    batch if len(crews) == 1 else [item for item in batch if self._crew_of.get(item.handler) is crew]
+                )
 
     def kill(self, ids: Iterable[int], now: int, grace_ms: int = 0) -> None:
         """Ends these invocations as soon as possible; those that run are given a grace, in which they are only asked to.
@@ -83,33 +105,29 @@ class Supervisor:
         Args:
             ids: of the invocations.
             now: boot clock.
-            grace_ms: the grace.
+            grace_ms: the grace; those on an event loop get at least that of a time-out.
         """
         wanted = set(ids)
-        self.done += [Outcome(item.id, NOT_STARTED) for item in self._backlog.discard(wanted)]
-        if grace_ms:
-            wanted -= self._ask_to_end(wanted, now, now + grace_ms * 1000)
-        self._killed |= wanted.intersection(
-            item.id for child in self.children.values() for call in child.calls.values() for item in call
-        )
+        for crew in self._crews.values():
+            self.done += [Outcome(item.id, NOT_STARTED) for item in crew.backlog.discard(wanted)]
+        for child in self.children.values():
+            patience_ms = max(grace_ms, self.limits.grace_ms) if child.on_loop else grace_ms
+            if patience_ms and (asked := child.ask_to_end(wanted, now)):
+                heappush(self._asked, (now + patience_ms * 1000, asked))
+                wanted.difference_update(asked)
+        self._kill_now(wanted)
         self.watch(now)
 
-    def _ask_to_end(self, wanted: set[int], now: int, until_us: int) -> set[int]:
-        """Those of the invocations that run are asked to end, and killed if they still run then (boot clock)."""
-        asked: set[int] = set()
-        for child in self.children.values():
-            number, _ = child.current(now)
-            if number and (found := wanted.intersection(item.id for item in child.calls[number])):
-                child.slot.ask_to_end(number)
-                asked |= found
-        if asked:
-            heappush(self._asked, (until_us, sorted(asked)))
-        return asked
+    def _kill_now(self, ids: set[int]) -> None:
+        self._killed |= ids.intersection(
+            item.id for child in self.children.values() for call in child.calls.values() for item in call
+        )
 
     def stop(self, until_us: int) -> None:
         """Hands back everything that has not started; what runs may go on until `until_us` (boot clock)."""
         self._stop_us = max(1, until_us)
-        self.done += [Outcome(item.id, NOT_STARTED) for item in self._backlog.discard()]
+        for crew in self._crews.values():
+            self.done += [Outcome(item.id, NOT_STARTED) for item in crew.backlog.discard()]
 
     def postpone(self, until_us: int) -> None:
         """Starts no children before that time (boot clock)."""
@@ -123,96 +141,49 @@ class Supervisor:
     @property
     def finished(self) -> bool:
         """Whether nothing runs or waits."""
-        return not len(self._backlog) and not any(child.calls for child in self.children.values())
+        return not any(len(crew.backlog) for crew in self._crews.values()) and not any(
+            child.calls for child in self.children.values()
+        )
 
-    def room(self, handler: str | None = None) -> int:
-        """Free and possible children, and prefetch space in those that run fast handlers, less what waits."""
+    def rooms(self) -> dict[str, int]:
+        """How many more calls would run or be next in a child, by the name of their executor."""
         if self._stop_us:
-            return 0
-        children = list(self.children.values())
+            return dict.fromkeys(self._crews, 0)
         now = boot_us()
-        idle = sum(not child.calls and not child.ending and not child.unforked(now) for child in children)
-        free = self.limits.max_children - len(children) + idle
-        fast = [child for child in children if child.calls and child.depth > 2]
-        ahead = sum(child.depth - len(child.calls) for child in fast)
-        if self._depth > 2:  # the latest calls were fast ones; more of them are likely
-            ahead += min(idle, max(0, self.limits.fast_children - len(fast))) * (self._depth - 1)
-        return max(0, free + ahead - len(self._backlog))
+        return {name: crew.room(now) for name, crew in self._crews.items()}
 
     @property
     def wants_attention(self) -> bool:
         """Whether outcomes are to be handed on, bytes to be written or children to be started."""
-        return bool(self.done or self._backlog.ready or any(child.blocked for child in self.children.values()))
+        waits = self.done or any(crew.backlog.ready for crew in self._crews.values())
+        return bool(
+            waits or any(child.blocked or (child.on_loop and child.waiting) for child in self.children.values())
+        )
 
     # ---- work out ----
 
     def fill(self, now: int) -> bool:
         """Gives waiting calls to children that can take them; whether it did."""
-        ready = self._backlog.ready
-        if not ready:
-            return False
-        able = [m for m in self.children.values() if len(m.calls) <= m.depth // 2 and m.usable(now)]
-        able.sort(key=lambda child: len(child.calls))
-        head = self._backlog.head()
-        if head is not None and self._pace.depth(head) > 1:  # a few children do fast calls in fewer and larger frames
-            busy = sum(m not in able and bool(m.calls) and not m.hangs(now) for m in self.children.values())
-            able = able[: max(1, self.limits.fast_children - busy)]
-        for index, child in enumerate(able):
-            share = -(-self._backlog.ready // (len(able) - index))
-            if share == 0:
-                break
-            self._give(child, share)
-        return self._backlog.ready < ready
+        gave = False
+        for crew in self._crews.values():
+            gave = crew.fill(now) or gave
+        return gave
 
     def grow(self, now: int) -> bool:
         """Starts children if work waits that the present ones will not do soon; whether it did."""
-        head = self._backlog.head()
         if now < self._spawn_from_us or self._stop_us:
             return False
-        present = sum(not child.ending for child in self.children.values())
-        wanted = self.limits.min_children - present
-        if head is not None:
-            most = self.limits.max_children
-            if self._pace.depth(head) > 1:
-                most = min(most, self.limits.fast_children + sum(child.hangs(now) for child in self.children.values()))
-            wanted = max(wanted, min(self._backlog.ready, most - present))
-        wanted = min(wanted, self.limits.max_children - len(self.children))
-        for _ in range(wanted):
-            child = ChildHandle(self._next_number, now, self.limits.longest_ms)
-            self._next_number += 1
-            self.children[child.number] = child
-            self._nursery.spawn(child)
-        if wanted > 0:
+        grew = False
+        for name, crew in self._crews.items():
+            for _ in range(crew.missing(now)):
+                child = ChildHandle(self._next_number, now, self.limits.longest_ms, executor=name, on_loop=crew.on_loop)
+                self._next_number += 1
+                self.children[child.number] = crew.children[child.number] = child
+                self._nursery.spawn(child)
+                grew = True
+        if grew:
             self.fill(now)
-        return wanted > 0
-
-    def _give(self, child: ChildHandle, share: int) -> None:
-        backlog, pace = self._backlog, self._pace
-        queued = len(child.calls)
-        depth = child.depth if queued else MAX_DEPTH
-        calls: list[Call] = []
-        followers: set[int] = set()
-        chars = 0
-        while len(calls) < share and chars < FRAME_CHARS and (head := backlog.head()) is not None:
-            depth = min(depth, pace.depth(head))
-            if queued + len(calls) >= depth:
-                break
-            call = backlog.take()
-            if not call:
-                break
-            calls.append(call)
-            last = call[0]
-            chars += len(last.payload) if len(call) == 1 else sum(len(item.payload) for item in call)
-            while (
-                queued + len(calls) < depth and chars < FRAME_CHARS and (behind := backlog.follower(last)) is not None
-            ):
-                calls.append([behind])
-                chars += len(behind.payload)
-                followers.add(behind.id)
-                last = behind
-        if calls:
-            child.depth = self._depth = depth
-            child.send(calls, self._batches, followers)
+        return grew
 
     # ---- results in ----
 
@@ -220,8 +191,7 @@ class Supervisor:
         """Id → wall clock of its start, for each invocation whose handler runs."""
         found: dict[int, int] = {}
         for child in self.children.values():
-            number, started = child.current(now.boot_us)
-            if number:
+            for number, started in child.running(now.boot_us):
                 began = now.wall_us - (now.boot_us - started)
                 found.update((item.id, began) for item in child.calls[number])
         return found
@@ -240,7 +210,7 @@ class Supervisor:
     def expel(self, child: ChildHandle, now: int) -> None:
         """Kills a child that did what none of ours does; see `ChildHandle.fault`."""
         if not child.ending:
-            self._end(child, BROKE_PROTOCOL, 0, now)
+            self._end(child, BROKE_PROTOCOL, (), now)
 
     def died(self, child: ChildHandle, status: int, now: int) -> None:
         """The child is dead: what it finished counts, what ran has failed, what had not started goes elsewhere.
@@ -261,7 +231,7 @@ class Supervisor:
                 self._lose(child, number, call, status, now)
             else:
                 self._take_back(call)
-        del self.children[child.number]
+        del self.children[child.number], self._crews[child.executor].children[child.number]
         child.close()
 
     def _again(self, call: Call) -> bool:
@@ -279,13 +249,23 @@ class Supervisor:
                 self._take_back(call)
                 continue
             duration = report.duration_us
-            overdue = child.victim == report.number and child.ending == TIMED_OUT and duration >= timeout_us(call)
-            self._conclude(call, late(call, report, now) if overdue else reported(call, report, now))
-            self._pace.note(call[0].handler, duration)
+            self._conclude(call, self._outcomes(child, call, report, now))
+            self._crew_of[call[0].handler].ended(call, duration)
             if report.output:
                 self.outputs.append((call, report.output))
             if self._killed or self._unbegun:
                 self._forget(call)
+
+    def _outcomes(self, child: ChildHandle, call: Call, report: Report, now: Moment) -> list[Outcome]:
+        """Those of a call that has ended by itself, though it may have been told to: its time was over, or it was killed."""
+        told = child.ending == TIMED_OUT and report.number in child.victims
+        why = report.verdicts[0].failure if child.on_loop else None
+        if why is not None:
+            told = told or why.kind == TIMED_OUT
+            if why.kind == CANCELLED:
+                killed = Failure(KILLED, "It was cancelled while it ran.")
+                return [one._replace(outcome=TIMED_OUT, failure=killed) for one in reported(call, report, now)]
+        return (late if told and report.duration_us >= timeout_us(call) else reported)(call, report, now)
 
     def _forget(self, call: Call) -> None:
         ids = [item.id for item in call]
@@ -294,35 +274,37 @@ class Supervisor:
 
     def _conclude(self, call: Call, outcomes: list[Outcome]) -> None:
         """Outcomes of a call; after one that did not succeed, what waits behind it in its lane is handed back."""
+        backlog = self._crew_of[call[0].handler].backlog
         self.done += outcomes
         for place, outcome in enumerate(outcomes):
             if outcome.outcome != SUCCEEDED:
                 ordering_id = call[place].key.ordering_id
-                self.done += [Outcome(behind.id, NOT_STARTED) for behind in self._backlog.fail(ordering_id)]
-        self._backlog.finish(call)
+                self.done += [Outcome(behind.id, NOT_STARTED) for behind in backlog.fail(ordering_id)]
+        backlog.finish(call)
 
     def _take_back(self, call: Call) -> None:
         """Puts a call that did not run back into the backlog, or hands it back, and then what is behind it in its lane too."""
-        broken, now = self._backlog.broken, boot_us()
+        backlog, now = self._crew_of[call[0].handler].backlog, boot_us()
         late = {item.key.ordering_id for item in call if item.start_by_us <= now}
         for ordering_id in late:  # nothing may overtake what could not start in time
-            self.done += [Outcome(behind.id, NOT_STARTED) for behind in self._backlog.fail(ordering_id)]
+            self.done += [Outcome(behind.id, NOT_STARTED) for behind in backlog.fail(ordering_id)]
+        unwanted = self._killed.union(*(ids for _, ids in self._asked))
         keep = [
             item for item in call
-            if not (self._stop_us or item.id in self._killed or broken(item.key.ordering_id))
+            if not (self._stop_us or item.id in unwanted or backlog.broken(item.key.ordering_id))
         ]  # fmt: skip
         gone = [item for item in call if item not in keep] if len(keep) < len(call) else []
         if keep:
-            self._backlog.put_back(keep)
+            backlog.put_back(keep)
         if gone:
             self._forget(gone)
-            self._backlog.finish(gone)
+            backlog.finish(gone)
             self.done += [Outcome(item.id, NOT_STARTED) for item in gone]
 
     def _lose(self, child: ChildHandle, number: int, call: Call, status: int, now: int) -> None:
         self._conclude(call, lost(child, number, call, status, self._killed, Moment(now_us(), now)))
         self._forget(call)
-        self._pace.note(call[0].handler, SLOW_US)
+        self._crew_of[call[0].handler].ended(call, SLOW_US)
 
     # ---- time ----
 
@@ -335,61 +317,84 @@ class Supervisor:
         look_at = now + _LONGEST_TICK_US
         held_up, self._watched_us = now - self._watched_us > _HELD_UP_US, now
         while self._asked and self._asked[0][0] <= now:
-            self.kill(heappop(self._asked)[1], now)
+            self._kill_now(set(heappop(self._asked)[1]))
         if self._asked:
             look_at = min(look_at, self._asked[0][0])
-        spare = sum(not child.ending for child in self.children.values()) - self.limits.min_children
-        for child in list(self.children.values()):
-            if held_up:
-                child.forgive(now)
-            if now - child.asked_us > _STUCK_FORKSERVER_US + self.limits.grace_ms * 1000 and (
-                child.ending or not child.pid
-            ):
-                self.forkserver_stuck = True
-            child.look(now)
-            if child.fault:
-                self.expel(child, now)
-            if child.calls:
-                look_at = min(look_at, self._watch(child, now))
-            elif spare > 0 and not child.ending:
-                due = child.idle_us + self.limits.idle_us
-                look_at = min(look_at, max(due, now + _TICK_US))
-                if due <= now:
-                    self._end(child, IDLE, 0, now)
-                    spare -= 1
+        for crew in self._crews.values():
+            spare = sum(not child.ending for child in crew.children.values()) - crew.min_children
+            for child in list(crew.children.values()):
+                if held_up:
+                    child.forgive(now)
+                if now - child.asked_us > _STUCK_FORKSERVER_US + self.limits.grace_ms * 1000 and (
+                    child.ending or not child.pid
+                ):
+                    self.forkserver_stuck = True
+                child.look(now)
+                if child.fault:
+                    self.expel(child, now)
+                if child.calls:
+                    look_at = min(look_at, self._watch(child, now))
+                elif spare > 0 and not child.ending:
+                    due = child.idle_us + self.limits.idle_us
+                    look_at = min(look_at, max(due, now + _TICK_US))
+                    if due <= now:
+                        self._end(child, IDLE, (), now)
+                        spare -= 1
         return look_at
 
     def _watch(self, child: ChildHandle, now: int) -> int:
-        number, started = child.current(now)
-        reason, due = self._reason(child.calls[number], started, now) if number else ("", now + _TICK_US)
-        if number and now - started > STUCK_US and not child.ending:
+        reason, victims, due = self._reason(child, now)
+        hangs = child.hangs(now)
+        if hangs and not child.ending:
             self._settle(child, child.unsent_reports(now))
+            if child.on_loop:
+                self._accuse(child, now)
         if child.behind:
             unwanted = bool(self._stop_us or self._killed)
-            if reason or unwanted or child.hangs(now) or child.unforked(now):
+            if reason or unwanted or hangs or child.unforked(now):
                 child.revoke(now)
             for call in child.reclaim(now):
                 self._take_back(call)
         if child.behind:
             return now + (RECLAIM_US if child.revoking else _TICK_US)
-        if not number:
-            return min(due, now + min(map(timeout_us, child.calls.values()), default=_LONGEST_TICK_US))
-        if reason and number in child.calls and not child.ending:
-            self._end(child, reason, number, now)
-        return due if due > now else now + _LONGEST_TICK_US
+        if not due:  # nothing runs
+            return now + min(_TICK_US, min(map(timeout_us, child.calls.values()), default=_LONGEST_TICK_US))
+        if reason and not child.ending and any(number in child.calls for number in victims):
+            self._end(child, reason, victims, now)
+        due = due if due > now else now + _LONGEST_TICK_US
+        return min(due, now + _TICK_US) if child.on_loop and child.waiting else due
 
-    def _reason(self, call: Call, started: int, now: int) -> tuple[str, int]:
-        """Why the running call must be killed now, or nothing; and when to ask again."""
-        due = started + timeout_us(call)
-        if due <= now:
-            return TIMED_OUT, now
-        if self._stop_us and self._stop_us <= now:
-            return STOPPED, now
-        if self._killed and any(item.id in self._killed for item in call):
-            return KILLED, now
-        return "", min(due, self._stop_us or due)
+    def _reason(self, child: ChildHandle, now: int) -> tuple[str, Sequence[int], int]:
+        """Why the child must be killed now, or nothing; because of which calls; and when to ask again (0: nothing runs)."""
+        # a loop cancels by itself what has run too long
+        victims, due = child.overdue(now, self.limits.grace_ms * 1000 if child.on_loop else 0)
+        if victims:
+            return TIMED_OUT, victims, now
+        stopped = 0 < self._stop_us <= now
+        if due and (stopped or self._killed):
+            running = [number for number, _ in child.running(now)]
+            if stopped:
+                return STOPPED, running, now
+            victims = [n for n in running if any(item.id in self._killed for item in child.calls[n])]
+            if victims:
+                return KILLED, victims, now
+        return "", (), min(due, self._stop_us or due)
 
-    def _end(self, child: ChildHandle, reason: str, number: int, now: int) -> None:
-        child.ending, child.victim, child.asked_us = reason, number, now
-        at_once = reason == BROKE_PROTOCOL
+    def _accuse(self, child: ChildHandle, now: int) -> None:
+        """Names, once, the task that keeps all others of its loop from going on."""
+        number, since = child.holder(now)
+        step = (number, since // _TICK_US)
+        if since and now - since > _BLOCKED_US and abs(step[1] - child.accused[1]) > 1:
+            child.accused = step
+            call = child.calls.get(number)
+            key = str(call[0].key) if call is not None else "a task that has ended"
+            _log.warning(
+                "handler %r blocks the event loop of its child for more than %d s: %s. Use `await`, or asyncio.to_thread.",
+                child.executor.partition("/")[2], _BLOCKED_US // 1_000_000, key,
+            )  # fmt: skip
+
+    def _end(self, child: ChildHandle, reason: str, victims: Iterable[int], now: int) -> None:
+        child.ending, child.victims, child.asked_us = reason, frozenset(victims), now
+        # a loop has had its grace; see `_reason`
+        at_once = reason == BROKE_PROTOCOL or (child.on_loop and reason != IDLE)
         self._nursery.kill_child(child.number, 0 if at_once else self.limits.grace_ms)

@@ -74,10 +74,10 @@ class NotifyExecutor:
         """The one that it runs."""
         return {NOTIFY_HANDLER: HandlerInfo(NOTIFY_HANDLER, NAME, None, _TIMEOUT_MS, RETRY)}
 
-    def room(self) -> int:
+    def rooms(self) -> Mapping[str, int]:
         """Some dozens, since threads wait for receivers."""
         with self._news:
-            return max(_MOST - len(self._backlog) - self._busy, 0)
+            return {NAME: max(_MOST - len(self._backlog) - self._busy, 0)}
 
     def running(self) -> Mapping[int, int]:
         """What is being sent, and since when."""

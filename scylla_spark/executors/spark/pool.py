@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from scylla_spark.config.settings import Settings
 
+_NAME: Final = "spark"
 SCHEDULER_POOL: Final = "scylla-spark-tasks"
 _CHUNK_US: Final = 500_000  # a chunk should not keep one child busy for longer
 _CANCEL_EVERY_S: Final = 0.2
@@ -179,13 +180,13 @@ class SparkPool:
         """Every name that tasks may use; after `start`."""
         return dict(self._handlers)
 
-    def room(self) -> int:
+    def rooms(self) -> dict[str, int]:
         """One chunk for each free slot and one chunk ahead for each slot, less what waits."""
         with self._news:
             if self._stopping or not self._threads or self.failure is not None:
-                return 0
+                return {_NAME: 0}
             chunks = 2 * self._slots - len(self._running)
-            return max(0, chunks * self._chunk_size(self._last) - len(self._backlog))
+            return {_NAME: max(0, chunks * self._chunk_size(self._last) - len(self._backlog))}
 
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each invocation that a worker has named as begun and that is not reported yet."""

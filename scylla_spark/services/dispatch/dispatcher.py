@@ -173,9 +173,10 @@ class Dispatcher:
         """
         rules = self._rules = self._readers.agreed_rules(self.settings.partitions)
         self.engine.address = address
-        for executor in self.executors.values():
+        for executor in self._distinct():
             self._begin(executor)
             self.handlers |= executor.handlers()
+            self.executors |= dict.fromkeys(executor.rooms(), executor)
         for name, executor in asked_for(self.settings, self.handlers).items():
             self._begin(executor)
             self.executors[name] = executor
@@ -200,6 +201,10 @@ class Dispatcher:
         """Leased attempts have written something; without a keeper it is thrown away."""
         if isinstance(self.log_keeper, TakesLines):
             self.log_keeper.take(name, told)
+
+    def _distinct(self) -> list[Executor]:
+        """The executors, each once, however many names it serves."""
+        return list(dict.fromkeys(self.executors.values()))
 
     def _begin(self, executor: Executor) -> None:
         if self.log_keeper is not None and isinstance(executor, KeepsLogs):
@@ -252,7 +257,7 @@ class Dispatcher:
         if self._tasks is not None:
             self._tasks.stop()
         drain_s = self.settings.dispatch.drain.total_seconds() if self._glance.runs and self.failure is None else 0.0
-        for executor in self.executors.values():
+        for executor in self._distinct():
             executor.stop(drain_s=drain_s)
         if self._ticker is not None:
             self._ticker.stop()
@@ -274,7 +279,7 @@ class Dispatcher:
         Raises:
             BaseException: what ended a part.
         """
-        parts: list[Any] = [self, self._tasks, self._outcomes, self._follower, *self.executors.values()]
+        parts: list[Any] = [self, self._tasks, self._outcomes, self._follower, *self._distinct()]
         for part in parts:
             if getattr(part, "failure", None) is not None:
                 raise part.failure
@@ -323,7 +328,9 @@ class Dispatcher:
         if self.engine.asks_who_runs(now):
             self.engine.running(self.begun(), now)
         self._take_notes(now)
-        room = {name: executor.room() for name, executor in self.executors.items()}
+        room: dict[str, int] = {}
+        for executor in self._distinct():
+            room |= executor.rooms()
         start_by_us = self._certain_until_us()
         self.engine.tick(now, room, start_by_us=start_by_us)
         self.measures.leased(self.engine.ended_leases())
@@ -347,7 +354,7 @@ class Dispatcher:
     def begun(self) -> dict[int, int]:
         """Which invocations run, and since when (id → microseconds since the epoch)."""
         began: dict[int, int] = {}
-        for executor in list(self.executors.values()):
+        for executor in self._distinct():
             began |= executor.running()
         return began
 
@@ -355,7 +362,7 @@ class Dispatcher:
         """What handlers say of their work; also where nobody has said anything, because of what waits to be recorded."""
         notes: dict[int, WorkNote] = {}
         began: dict[int, int] = {}
-        for executor in list(self.executors.values()):
+        for executor in self._distinct():
             if said := executor.notes():
                 notes |= {number: self.notes.note(note) for number, note in said.items()}
                 began |= executor.running()

@@ -21,7 +21,6 @@ EXECUTORS: Final[Mapping[str, str]] = {
     "connect": "scylla_spark.executors.connect.pool",
 }
 """Name → module; each has a `KIND`."""
-_LOOPS: Final = "scylla_spark.executors.loops.pool"
 _APART: Final = "scylla_spark.executors.local.isolated_pools"
 BUILT_IN: Final[Mapping[str, str]] = {"notify": "scylla_spark.executors.notify.executor"}
 """Those that run handlers of ours alone, so that no handler can choose them."""
@@ -40,9 +39,7 @@ def asked_for(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[s
         settings: of the deployment.
         handlers: all that are known.
     """
-    found: dict[str, Executor] = {}
-    for module in (_LOOPS, _APART):
-        found |= import_module(module).executors(settings, handlers)
+    found: dict[str, Executor] = import_module(_APART).executors(settings, handlers)
     return found
 
 

@@ -1,62 +1,68 @@
-"""What handlers print: lines for the logs of attempts, and on demand the last of it as one text."""
+"""What handlers print and log: lines for the logs of attempts, and on demand the last of it as one text."""
 
 from __future__ import annotations
 
 import io
+import logging
 import sys
-from typing import Final
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
-from scylla_spark.handlers.log_ring import LogMemory
-from scylla_spark.handlers.log_writer import LogWriter, keep_records
-from scylla_spark.handlers.messages import TaskRow
+from scylla_spark.handlers.log_lines import LineWriter
 
 CAPTURE_CHARS: Final = 64 * 1024
 
 
 class Output:
-    """Stands in for stdout and stderr of a process that runs handlers.
+    """Takes the place of stdout and stderr of a process that runs handlers.
 
     Args:
         wants_text: whether the last 64 Ki characters of a call are kept as one text.
+        shown: the streams to which all is handed on; None: it is not, and subprocesses inherit descriptors 1 and 2.
 
     Attributes:
         out: in place of sys.stdout.
         err: in place of sys.stderr.
     """
 
-    def __init__(self, *, wants_text: bool) -> None:
+    def __init__(self, *, wants_text: bool = False, shown: tuple[Any, Any] | None = None) -> None:
         self._tail = _Tail() if wants_text else None
-        self._writer: LogWriter | None = None
-        self.out = Capture(self, "stdout", 1)
-        self.err = Capture(self, "stderr", 2)
+        self._writer: LineWriter | None = None
+        out, err = shown or (_Nowhere(1), _Nowhere(2))
+        self.out = _Stream(self, "stdout", out)
+        self.err = _Stream(self, "stderr", err)
 
-    def keep_lines(self, log_fd: int) -> None:
-        """Hands the lines of handlers and their logging records to the dispatcher from now on.
+    def keep_lines(self, writer: LineWriter, *, choose_level: bool = True) -> logging.Handler:
+        """Hands what handlers print, and their logging records, to a writer from now on.
+
+        Handlers of the root logger that would print the same on our streams are taken off.
 
         Args:
-            log_fd: see `LogMemory.create_fd`.
+            writer: of lines.
+            choose_level: whether records from info on are kept where nobody has chosen a level.
+
+        Returns:
+            What the root logger has got.
         """
-        self._writer = LogWriter(LogMemory(log_fd))
-        keep_records(self._writer, (self.out, self.err))
+        self._writer = writer
+        root, keeper = logging.getLogger(), _Records(writer, self.err)
+        ours = [
+            one for one in root.handlers if type(one) is logging.StreamHandler and one.stream in (self.out, self.err)
+        ]
+        if choose_level and not root.handlers and root.level == logging.WARNING:
+            root.setLevel(logging.INFO)
+        for one in ours:
+            root.removeHandler(one)
+        root.addHandler(keeper)
+        return keeper
 
     def put_in_place(self) -> None:
         """Makes what code prints come here."""
         sys.stdout, sys.stderr = self.out, self.err
 
-    def begin(self, row: TaskRow) -> None:
-        """A call begins.
-
-        Args:
-            row: its task, or the first of its batch.
-        """
-        self.put_in_place()
-        if self._writer is not None:
-            self._writer.begin(row)
-
-    def end(self) -> str:
-        """The call has ended; the last that it printed, if that is wanted."""
-        if self._writer is not None:
-            self._writer.end()
+    def take_text(self) -> str:
+        """What was printed since the last time, if that is wanted; its tail."""
         return self._tail.take() if self._tail is not None else ""
 
     def written(self, stream: str, text: str) -> None:
@@ -72,40 +78,124 @@ class Output:
             self._tail.add(text)
 
 
-class Capture(io.TextIOBase):
-    """Stands in for one of sys.stdout and sys.stderr.
+@contextmanager
+def hearing(writer: LineWriter, *, choose_level: bool = False) -> Iterator[LineWriter]:
+    """What is printed and logged in this process meanwhile goes to a writer, and where it always went.
 
     Args:
-        output: takes what is written.
-        stream: stdout or stderr.
-        fd: what `fileno` answers, so that subprocesses inherit a real descriptor (which leads to /dev/null).
+        writer: of lines.
+        choose_level: see `Output.keep_lines`.
     """
+    before = sys.stdout, sys.stderr
+    output = Output(shown=before)
+    keeper = output.keep_lines(writer, choose_level=choose_level)
+    output.put_in_place()
+    try:
+        yield writer
+    finally:
+        logging.getLogger().removeHandler(keeper)
+        if (sys.stdout, sys.stderr) == (output.out, output.err):  # else somebody has taken the place meanwhile
+            sys.stdout, sys.stderr = before
 
-    def __init__(self, output: Output, stream: str, fd: int) -> None:
-        super().__init__()
-        self._output = output
-        self._stream = stream
-        self._fd = fd
-        self.buffer = _BytesSide(self)
 
-    def writable(self) -> bool:
-        """Always."""
-        return True
+class _Stream:
+    """In place of a text stream; all but writing is the stream's own."""
 
-    def fileno(self) -> int:
-        """The process's real stdout or stderr."""
-        return self._fd
+    def __init__(self, output: Output, stream: str, shown: Any) -> None:
+        self._output, self._stream, self.shown = output, stream, shown
 
     def write(self, text: str, /) -> int:
-        """Takes the text.
+        """Writes to the logs, and to the stream itself.
 
         Raises:
             TypeError: it is no text.
         """
+        if isinstance(text, str):
+            self._output.written(self._stream, text)
+        self.shown.write(text)
+        return len(text)
+
+    def writelines(self, texts: Iterable[str], /) -> None:
+        """Writes one after the other."""
+        for text in texts:
+            self.write(text)
+
+    def write_bytes(self, data: Any, /) -> int:
+        """Writes what may be bytes of a text to the logs, and to the stream itself."""
+        self.shown.buffer.write(data)
+        self._output.written(self._stream, bytes(data).decode(errors="replace"))
+        return len(data)
+
+    @property
+    def buffer(self) -> _Bytes:
+        """For code that writes bytes."""
+        return _Bytes(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.shown, name)
+
+
+class _Bytes:
+    """The bytes' side of a stream."""
+
+    def __init__(self, text: _Stream) -> None:
+        self.write, self._shown = text.write_bytes, text.shown.buffer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shown, name)
+
+
+class _Nowhere(io.TextIOBase):
+    """A stream that keeps nothing. Its descriptor is a real one, for subprocesses."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+        self.buffer = _NowhereBytes()
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, text: str, /) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._output.written(self._stream, text)
         return len(text)
+
+
+class _NowhereBytes(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        return len(bytes(data))  # type: ignore[call-overload]
+
+
+class _Records(logging.Handler):
+    """Takes what code says through `logging`, as records with a level and fields instead of text on a stream.
+
+    Args:
+        writer: of lines.
+        err: in place of stderr; warnings are shown there as `logging` does by itself, where nobody has chosen otherwise.
+    """
+
+    def __init__(self, writer: LineWriter, err: _Stream) -> None:
+        super().__init__()
+        self._writer = writer
+        self._err = err
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps a record; one that cannot be formatted is shown as `logging` does, on stderr."""
+        try:
+            text = self.format(record)
+            self._writer.record(record, text)
+            if record.levelno >= logging.WARNING and logging.getLogger().handlers == [self]:
+                self._err.shown.write(text + "\n")
+        except Exception:
+            self.handleError(record)
 
 
 class _Tail:
@@ -138,19 +228,3 @@ class _Tail:
     def _keep_tail(self) -> None:
         tail = "".join(self._pieces)[-CAPTURE_CHARS:]
         self._pieces, self._chars = [tail], len(tail)
-
-
-class _BytesSide(io.RawIOBase):
-    """`sys.stdout.buffer` for code that writes bytes."""
-
-    def __init__(self, text: Capture) -> None:
-        super().__init__()
-        self._text = text
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object, /) -> int:
-        piece = bytes(data)  # type: ignore[call-overload]
-        self._text.write(piece.decode(errors="replace"))
-        return len(piece)

@@ -1,10 +1,15 @@
-"""What lines of attempts are made of: text that comes in pieces, and the level and fields of records of `logging`."""
+"""Lines of attempts: made of text that comes in pieces and of records of `logging`, and given to the call that wrote them."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 from scylla_spark.core.leases.lines import LEVELS
@@ -49,6 +54,124 @@ class OpenLine:
         text = "".join(self._pieces)
         self._pieces, self._chars, self.begun = [], 0, False
         return text
+
+
+class CallLines:
+    """What one call has written without the end of a line, and where its lines go.
+
+    Args:
+        lock: held while a line is added.
+    """
+
+    __slots__ = ("lock", "open")
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self.lock = lock
+        self.open: dict[str, OpenLine] = {}
+
+    def add(self, stream: str, level: str | None, text: str, fields: str | None) -> None:
+        """Takes one line."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The call has ended, and all its lines were added."""
+
+
+Add = Callable[[str, str | None, str, str | None], object]
+"""Takes one line: stream, level, text, fields."""
+
+
+class _AddedLines(CallLines):
+    __slots__ = ("_add",)
+
+    def __init__(self, add: Add) -> None:
+        super().__init__(threading.RLock())
+        self._add = add
+
+    def add(self, stream: str, level: str | None, text: str, fields: str | None) -> None:
+        self._add(stream, level, text, fields)
+
+
+class LineWriter:
+    """Cuts what is written in a process into lines; thread safe.
+
+    A line belongs to the call that began in its context (see `contextvars`), so that calls that run at once are told apart. What a
+    process writes that a handler forks is not kept.
+
+    Args:
+        longest: characters of a line that are kept.
+        alone: whether threads that handlers start, which have no such context, write for the call that began last, also after its
+            end; else what they write is not kept.
+    """
+
+    def __init__(self, longest: int, *, alone: bool = True) -> None:
+        self._longest = longest
+        self._alone = alone
+        self._pid = os.getpid()
+        self._last: CallLines | None = None
+        self._here: ContextVar[CallLines | None] = ContextVar("call", default=None)
+
+    @contextmanager
+    def by(self, add: Add) -> Iterator[None]:
+        """What is written in this context meanwhile is of one call.
+
+        Args:
+            add: takes its lines.
+        """
+        call = _AddedLines(add)
+        token = self._here.set(call)
+        if self._alone:
+            self._last = call
+        try:
+            yield
+        finally:
+            self._here.reset(token)
+            self._finish(call)
+
+    def _call(self) -> CallLines | None:
+        """Whose it is what is written now."""
+        return (self._here.get() or self._last) if os.getpid() == self._pid else None
+
+    def _finish(self, call: CallLines) -> None:
+        """What has no end of its line is a line."""
+        with call.lock:
+            for stream, line in call.open.items():
+                if line.begun:
+                    call.add(stream, None, line.take(), None)
+            call.end()
+
+    def text(self, stream: str, text: str) -> None:
+        """Text that was printed: its whole lines are kept, the rest waits for the end of its line.
+
+        Args:
+            stream: stdout or stderr.
+            text: as it was given to `write`.
+        """
+        call = self._call()
+        if call is None:
+            return
+        with call.lock:
+            line = call.open.get(stream)
+            if line is None:
+                line = call.open[stream] = OpenLine(self._longest)
+            start = 0
+            while (stop := text.find("\n", start)) >= 0:
+                line.add(text, start, stop)
+                call.add(stream, None, line.take(), None)
+                start = stop + 1
+            line.add(text, start, len(text))
+
+    def record(self, record: logging.LogRecord, text: str) -> None:
+        """A record of `logging`.
+
+        Args:
+            record: as its handler was given it.
+            text: its message, and its stack if it has one.
+        """
+        call = self._call()
+        if call is not None:
+            with call.lock:
+                call.add("logging", level_of(record), text, fields_of(record))
 
 
 def level_of(record: logging.LogRecord) -> str:

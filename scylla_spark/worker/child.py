@@ -17,13 +17,15 @@ from typing import Any, Final
 from scylla_spark.core.leases.lines import LeasedLine
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.capture import hearing
+from scylla_spark.handlers.log_lines import LineWriter
 from scylla_spark.handlers.open_spans import opened
 from scylla_spark.handlers.restore_process import Surroundings, note_setters
 from scylla_spark.handlers.watched_modules import watch_modules
 from scylla_spark.io.host.die_with_parent import die_with
-from scylla_spark.worker.capture_prints import Printed, choose_level
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output
+from scylla_spark.worker.line_sender import LINE_BYTES
 from scylla_spark.worker.report_memory import ReportMemory
 from scylla_spark.worker.run_lease import work
 
@@ -131,15 +133,13 @@ def main(
     orders: SimpleQueue[Lease] = SimpleQueue()
     threading.Thread(target=_listen, args=(connection, channel, orders), daemon=True).start()
     channel.say(READY)
-    with Printed(alone=True) if wants_lines else nullcontext() as printed:
-        if wants_lines:
-            choose_level()
+    with hearing(LineWriter(LINE_BYTES), choose_level=True) if wants_lines else nullcontext() as writer:
         watch_modules()
         surroundings = Surroundings()
         while True:
             lease = orders.get()
-            heard = None if printed is None else printed.by(partial(channel.say, LINE, lease.token))
-            work(handlers, lease, spans, heard)
+            told = None if writer is None else writer.by(partial(channel.say, LINE, lease.token))
+            work(handlers, lease, spans, told)
             clean = surroundings.restore()
             if not channel.whole:
                 os._exit(_CUT_OFF)  # the parent finds the report in the memory

@@ -19,13 +19,15 @@ from scylla_spark.core.leases.messages import DRAIN, STOP
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.handlers import shared_resources
+from scylla_spark.handlers.capture import hearing
+from scylla_spark.handlers.log_lines import LineWriter
 from scylla_spark.handlers.open_spans import opened
 from scylla_spark.name import is_name
-from scylla_spark.worker.capture_prints import Printed
 from scylla_spark.worker.connection import site
 from scylla_spark.worker.conversation import Conversation, Wishes
 from scylla_spark.worker.handlers import asked_for, resolved, source_of
 from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.line_sender import LINE_BYTES
 from scylla_spark.worker.processes import ChildPlace
 from scylla_spark.worker.report_json import item_text
 from scylla_spark.worker.slot_runner import Runner, Workplace, tell_dropped
@@ -154,11 +156,12 @@ class Worker:
         source = source_of(handlers)
         known = resolved(source)
         place: Callable[[], Workplace]
-        with Printed(alone=False) if lines and not processes else nullcontext() as printed:
+        here = lines and not processes
+        with hearing(LineWriter(LINE_BYTES, alone=False)) if here else nullcontext() as writer:
             if processes:
                 place = partial(ChildPlace, source, known, wants_spans=spans, wants_lines=lines)
             else:
-                place = partial(HerePlace, known, opened() if spans else None, printed)
+                place = partial(HerePlace, known, opened() if spans else None, writer)
             try:
                 self.run_at(place, handlers=asked_for(known), grace=grace)
             finally:

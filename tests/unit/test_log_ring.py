@@ -12,9 +12,9 @@ import threading
 import pytest
 
 from scylla_spark.core.access.redaction import Redaction
-from scylla_spark.handlers.capture import Output
+from scylla_spark.handlers.capture import Output, _Records
 from scylla_spark.handlers.log_ring import LogMemory
-from scylla_spark.handlers.log_writer import LogWriter, RecordKeeper
+from scylla_spark.handlers.log_writer import LogWriter
 from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines
 
@@ -212,7 +212,7 @@ def test_logging_records_keep_level_logger_and_extra_fields_and_bad_ones_harm_no
             raise RuntimeError("no")
 
     logger = logging.Logger("shop")
-    logger.addHandler(RecordKeeper(site.writer))
+    logger.addHandler(_Records(site.writer, Output().err))
     site.writer.begin(ROW)
     logger.error("%d left", 3, extra={"sku": "a-1", "odd": float("nan"), "nasty": Nasty(), "\ud800": "\ud800"})
     logger.log(35, "between")
@@ -235,7 +235,7 @@ def test_logging_records_keep_level_logger_and_extra_fields_and_bad_ones_harm_no
 
 
 def test_output_of_bytes_and_of_wrong_types_is_treated_as_python_treats_it(site):
-    output = Output(wants_text=False)
+    output = Output()
     output._writer = site.writer
     site.writer.begin(ROW)
     output.out.buffer.write(b"\xff\xfe\n")

@@ -11,8 +11,9 @@ import pytest
 from scylla_spark import Worker
 from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.capture import hearing
+from scylla_spark.handlers.log_lines import LineWriter
 from scylla_spark.worker.attempt_lines import AttemptLines
-from scylla_spark.worker.capture_prints import Printed
 from scylla_spark.worker.line_sender import HEAD_BYTES, LINE_BYTES, TAIL_BYTES
 from tests.support.http_script import SyncScript
 from tests.support.waiting import eventually
@@ -48,7 +49,7 @@ def shown(stream):
 def test_what_is_printed_is_seen_and_kept_line_by_line(monkeypatch):
     screen = screens(monkeypatch)
     heard = Heard()
-    with Printed(alone=True) as printed:
+    with hearing(LineWriter(LINE_BYTES)) as printed:
         print("before")
         with printed.by(heard):
             print("one", "two")
@@ -75,7 +76,7 @@ def test_records_of_logging_have_their_level_and_fields_and_warnings_are_seen_as
     )  # other tests of this process may have chosen otherwise
     monkeypatch.setattr(log, "disabled", False)
     log.setLevel(logging.INFO)
-    with Printed(alone=True) as printed, printed.by(heard):
+    with hearing(LineWriter(LINE_BYTES)) as printed, printed.by(heard):
         log.warning("half of %s", "it", extra={"order": 7})
     assert heard.lines == [("logging", "warning", "half of it", '{"logger": "shop", "order": 7}')]
     assert shown(screen[1]) == "half of it\n", "once"
@@ -93,7 +94,7 @@ def test_attempts_that_run_at_once_are_told_apart_and_others_are_not_heard(monke
                 print(number)
             both.wait(10)
 
-    with Printed(alone=False) as printed:
+    with hearing(LineWriter(LINE_BYTES, alone=False)) as printed:
         threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
         for thread in threads:
             thread.start()
@@ -106,7 +107,7 @@ def test_attempts_that_run_at_once_are_told_apart_and_others_are_not_heard(monke
 def test_what_a_handler_forks_is_not_heard_and_does_not_wait(monkeypatch):
     screens(monkeypatch)
     heard = Heard()
-    with Printed(alone=True) as printed, printed.by(heard):
+    with hearing(LineWriter(LINE_BYTES)) as printed, printed.by(heard):
         pid = os.fork()
         if not pid:
             print("from elsewhere")

@@ -15,6 +15,8 @@ from scylla_spark.executors.local.on_loop import OnLoop
 from scylla_spark.executors.local.resource_limits import Confinement
 from scylla_spark.handlers import shared_resources
 from scylla_spark.handlers.capture import Output
+from scylla_spark.handlers.log_ring import LogMemory
+from scylla_spark.handlers.log_writer import LogWriter
 from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.handlers.outputs import WritesOutputs
 from scylla_spark.handlers.registry import Handler
@@ -65,9 +67,10 @@ def run(
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # else all children draw the same numbers
-        if log_fd >= 0:
-            output.keep_lines(log_fd)
-        link = ChildLink(sock, SharedMemory(slot_fd), handlers, output, outputs, spans)
+        logs = LogWriter(LogMemory(log_fd)) if log_fd >= 0 else None
+        if logs is not None:
+            output.keep_lines(logs)
+        link = ChildLink(sock, SharedMemory(slot_fd), handlers, output, logs, outputs, spans)
         if on_loop:
             OnLoop(link).serve()
         else:

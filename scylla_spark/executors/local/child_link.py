@@ -17,6 +17,7 @@ from scylla_spark.handlers.call import failed
 from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.capture import Output
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, pack
+from scylla_spark.handlers.log_writer import LogWriter
 from scylla_spark.handlers.messages import CallRecord, Order, TaskRow
 from scylla_spark.handlers.outputs import WritesOutputs
 from scylla_spark.handlers.registry import Handler
@@ -36,6 +37,7 @@ class ChildLink:
         slot: memory shared with the pool.
         handlers: what tasks may name.
         output: takes what the handlers print.
+        logs: takes it, too, as lines of the calls that write it; None: they are not kept.
         outputs: makes what stores the files of a call; None: nothing does.
         spans: makes a span of each call; None: nobody asks for them.
 
@@ -49,13 +51,15 @@ class ChildLink:
         slot: SharedMemory,
         handlers: Mapping[str, Handler],
         output: Output,
+        logs: LogWriter | None = None,
         outputs: Callable[[TaskRow], WritesOutputs] | None = None,
         spans: Spans | None = None,
     ) -> None:
         self.sock = sock
         self.slot = slot
         self.handlers = handlers
-        self.output = output
+        self._output = output
+        self._logs = logs
         self.unsent = 0
         self._outputs = outputs
         self._spans = spans
@@ -72,6 +76,18 @@ class ChildLink:
         """
         data = self.sock.recv(_RECV_BYTES, flags)
         return list(self._reader.feed(data)) if data else None
+
+    def begin(self, order: Order) -> None:
+        """What is written in this context from now on is of a call."""
+        self._output.put_in_place()
+        if self._logs is not None:
+            self._logs.begin(order.tasks[0])
+
+    def end(self) -> str:
+        """The call of this context has ended; the last that was printed, if that is wanted."""
+        if self._logs is not None:
+            self._logs.end()
+        return self._output.take_text()
 
     def notes_of(self, order: Order, extended: Callable[[int], object] | None = None) -> CallNotes | None:
         """Where a call says something; None: it is given nothing to say it with.

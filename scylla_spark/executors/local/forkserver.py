@@ -262,7 +262,7 @@ def main() -> NoReturn:
     for name, entry in handlers.items():
         control.send(json.dumps(describe_handler(name, entry)).encode())
     control.send(b'["ready"]')
-    output.end()
+    output.take_text()
     watch_modules()
     gc.collect()
     gc.freeze()

@@ -88,7 +88,7 @@ class InTurn:
             self._failed = number
             link.report(CallRecord(number, RETURNED), begun)
             return
-        link.output.begin(order.tasks[0])
+        link.begin(order)
         notes, span = link.notes_of(order), link.span_of(order, started)
         if span is not None:
             span.enter()
@@ -106,7 +106,7 @@ class InTurn:
             self._quick.add(name)
         else:
             self._quick.discard(name)
-        text = link.output.end()
+        text = link.end()
         if outcome != SUCCEEDED:
             self._failed = number
         output = clean(text) if self._wants_output else ""

@@ -107,7 +107,7 @@ class OnLoop:
         context = running.context = contextvars.copy_context()
         context.run(call_number.set, number)
         row = order.tasks[0]
-        context.run(link.output.begin, row)
+        context.run(link.begin, order)
         running.span = link.span_of(order, started)
         if running.span is not None:
             context.run(running.span.enter)
@@ -161,7 +161,7 @@ class OnLoop:
         link.end_if_copy()
         now = boot_us()
         del self._running[number]
-        running.context.run(link.output.end)
+        running.context.run(link.end)
         if running.timer is not None:
             running.timer.cancel()
         if running.notes is not None:

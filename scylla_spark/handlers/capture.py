@@ -1,4 +1,4 @@
-"""What handlers print and log: lines for the logs of attempts, and on demand the last of it as one text."""
+"""What handlers print and log becomes lines of the logs of their attempts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from scylla_spark.handlers.log_lines import LineWriter
-
-CAPTURE_CHARS: Final = 64 * 1024
 
 
 class Output:
     """Takes the place of stdout and stderr of a process that runs handlers.
 
     Args:
-        wants_text: whether the last 64 Ki characters of a call are kept as one text.
         shown: the streams to which all is handed on; None: it is not, and subprocesses inherit descriptors 1 and 2.
 
     Attributes:
@@ -26,8 +23,7 @@ class Output:
         err: in place of sys.stderr.
     """
 
-    def __init__(self, *, wants_text: bool = False, shown: tuple[Any, Any] | None = None) -> None:
-        self._tail = _Tail() if wants_text else None
+    def __init__(self, shown: tuple[Any, Any] | None = None) -> None:
         self._writer: LineWriter | None = None
         out, err = shown or (_Nowhere(1), _Nowhere(2))
         self.out = _Stream(self, "stdout", out)
@@ -61,10 +57,6 @@ class Output:
         """Makes what code prints come here."""
         sys.stdout, sys.stderr = self.out, self.err
 
-    def take_text(self) -> str:
-        """What was printed since the last time, if that is wanted; its tail."""
-        return self._tail.take() if self._tail is not None else ""
-
     def written(self, stream: str, text: str) -> None:
         """Something was printed.
 
@@ -74,8 +66,6 @@ class Output:
         """
         if self._writer is not None:
             self._writer.text(stream, text)
-        if self._tail is not None:
-            self._tail.add(text)
 
 
 @contextmanager
@@ -87,7 +77,7 @@ def hearing(writer: LineWriter, *, choose_level: bool = False) -> Iterator[LineW
         choose_level: see `Output.keep_lines`.
     """
     before = sys.stdout, sys.stderr
-    output = Output(shown=before)
+    output = Output(before)
     keeper = output.keep_lines(writer, choose_level=choose_level)
     output.put_in_place()
     try:
@@ -110,8 +100,9 @@ class _Stream:
         Raises:
             TypeError: it is no text.
         """
-        if isinstance(text, str):
-            self._output.written(self._stream, text)
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self._output.written(self._stream, text)
         self.shown.write(text)
         return len(text)
 
@@ -146,12 +137,12 @@ class _Bytes:
 
 
 class _Nowhere(io.TextIOBase):
-    """A stream that keeps nothing. Its descriptor is a real one, for subprocesses."""
+    """A stream that keeps nothing, of text and of bytes. Its descriptor is a real one, for subprocesses."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
         self._fd = fd
-        self.buffer = _NowhereBytes()
+        self.buffer = self
 
     def writable(self) -> bool:
         return True
@@ -159,18 +150,8 @@ class _Nowhere(io.TextIOBase):
     def fileno(self) -> int:
         return self._fd
 
-    def write(self, text: str, /) -> int:
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    def write(self, text: Any, /) -> int:
         return len(text)
-
-
-class _NowhereBytes(io.RawIOBase):
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object, /) -> int:
-        return len(bytes(data))  # type: ignore[call-overload]
 
 
 class _Records(logging.Handler):
@@ -196,35 +177,3 @@ class _Records(logging.Handler):
                 self._err.shown.write(text + "\n")
         except Exception:
             self.handleError(record)
-
-
-class _Tail:
-    """The last 64 Ki characters of what was added."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._chars = 0
-        self._dropped = False
-
-    def add(self, text: str) -> None:
-        self._pieces.append(text[-CAPTURE_CHARS:])
-        self._chars += len(self._pieces[-1])
-        if len(text) > CAPTURE_CHARS or self._chars > 2 * CAPTURE_CHARS:
-            self._dropped = True
-            self._keep_tail()
-
-    def take(self) -> str:
-        """What was added since the last `take`: its tail, with a mark in front if the head was dropped."""
-        if not self._pieces:
-            return ""
-        self._dropped = self._dropped or self._chars > CAPTURE_CHARS
-        self._keep_tail()
-        text = self._pieces[0]
-        if self._dropped:
-            text = "[…] " + text
-        self._pieces, self._chars, self._dropped = [], 0, False
-        return text
-
-    def _keep_tail(self) -> None:
-        tail = "".join(self._pieces)[-CAPTURE_CHARS:]
-        self._pieces, self._chars = [tail], len(tail)

@@ -96,7 +96,6 @@ class CallRecord(NamedTuple):
         result: JSON text; of BATCH: a list of verdicts.
         failure: kind, message and stack.
         after_ms: wait after a yield.
-        output: what the call printed.
     """
 
     number: int
@@ -106,7 +105,6 @@ class CallRecord(NamedTuple):
     result: Any = None
     failure: tuple[str, str, str] | None = None
     after_ms: int = 0
-    output: str = ""
 
 
 class ForkserverOrder(NamedTuple):

@@ -59,7 +59,7 @@ def known(tmp_path_factory):
     """Handlers as a real process that imports them tells of them."""
     path = tmp_path_factory.mktemp("handlers") / "some_handlers.py"
     path.write_text(MODULE)
-    handle = ForkserverHandle([str(path)], wants_output=False)
+    handle = ForkserverHandle([str(path)])
     handle.close()
     return handle.handlers
 

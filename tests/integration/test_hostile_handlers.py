@@ -105,7 +105,7 @@ def small():
     executor.stop(drain_s=0)
 
 
-RECORD = [1, "succeeded", 1, 1, None, None, 0, ""]
+RECORD = [1, "succeeded", 1, 1, None, None, 0]
 
 
 def records() -> list[object]:
@@ -119,7 +119,6 @@ def records() -> list[object]:
         4: [1, [], {}],
         5: [1, "x", [1], ["a", "b"]],
         6: wrong,
-        7: [1, None, []],
     }
     return [[*RECORD[:at], value, *RECORD[at + 1 :]] for at, values in fields.items() for value in values]
 
@@ -138,9 +137,9 @@ def records() -> list[object]:
         frame([[]]),
         frame([["x"] * 8]),
         frame([[1 << 40, "returned"]]),
-        frame([[0, "succeeded", 1, 1, None, None, 0, ""]]),
-        frame([[10**6, "succeeded", 1, 1, None, None, 0, ""]]),
-        frame([[1, "batch", 1, 1, [], None, 0, ""]]),
+        frame([[0, "succeeded", 1, 1, None, None, 0]]),
+        frame([[10**6, "succeeded", 1, 1, None, None, 0]]),
+        frame([[1, "batch", 1, 1, [], None, 0]]),
     ],
 )
 def test_bytes_that_no_child_of_ours_sends_end_the_child_at_once(pool, data):
@@ -161,7 +160,7 @@ def test_every_record_with_a_wrong_field_ends_only_its_own_child(pool):
 
 
 def test_forged_success_of_the_call_that_writes_it_is_no_success(small):
-    outcome = small.run(write(frame([[1, "succeeded", 1, 1, '"forged"', None, 0, ""]]), sleep=15), within=12)[0]
+    outcome = small.run(write(frame([[1, "succeeded", 1, 1, '"forged"', None, 0]]), sleep=15), within=12)[0]
     assert (outcome.outcome, outcome.failure.kind) == ("failed", "child_died")
     assert "still runs" in outcome.failure.message
 

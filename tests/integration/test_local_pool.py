@@ -210,18 +210,6 @@ class TestLocalPool:
         running.wait(calls)
         assert running.executor.rooms()["local"] == 2
 
-    def test_output_is_offered_with_its_tail_kept(self, make_pool):
-        heard = []
-        running = make_pool(on_output=lambda calls, text: heard.append((calls[0].id, text)))
-        quiet, hello, much = invocation("noop"), invocation("print", "hello"), invocation("print_much", 1)
-        running.run(quiet, hello, much)
-        texts = dict(heard)
-        assert quiet.id not in texts
-        assert texts[hello.id] == "hello\n"
-        assert texts[much.id].startswith("[…]")
-        assert texts[much.id].endswith("x\nthe end\n")
-        assert 60_000 < len(texts[much.id]) < 70_000
-
     def test_stop_lets_running_tasks_finish_and_hands_back_the_rest(self, make_pool, tmp_path):
         running = make_pool(min_children=1, max_children=1)
         calls = [invocation("mark_and_sleep", str(tmp_path / f"begun{n}")) for n in range(3)]

@@ -87,11 +87,11 @@ class Puppet:
 
     def record(self, number: int, now: int) -> list:
         if self.tasks:
-            return [abs(number), "batch", 0, 10, [["succeeded", None, None, 0]] * self.tasks, None, 0, ""]
+            return [abs(number), "batch", 0, 10, [["succeeded", None, None, 0]] * self.tasks, None, 0]
         if self.dice.random() < 0.2:
             self.failed = abs(number)
-            return [abs(number), "failed", 0, 10, None, ["Error", "as it may", ""], 0, ""]
-        return [abs(number), "succeeded", 0, 10, self.dice.choice([None, '"x"']), None, 0, ""]
+            return [abs(number), "failed", 0, 10, None, ["Error", "as it may", ""], 0]
+        return [abs(number), "succeeded", 0, 10, self.dice.choice([None, '"x"']), None, 0]
 
     def hush(self, now: int) -> None:
         """Ends a call and says nothing of it."""
@@ -127,10 +127,10 @@ class Puppet:
         if self.dice.random() < 0.3:
             self.say(json.dumps(self.dice.choice([*wild, [1], [[]], [None], [{}]])).encode())
             return
-        row = [self.dice.randrange(6), "succeeded", 0, 10, None, None, 0, ""]
+        row = [self.dice.randrange(6), "succeeded", 0, 10, None, None, 0]
         for _ in range(self.dice.randrange(3)):
             row[self.dice.randrange(len(row))] = self.dice.choice(wild)
-        self.say(json.dumps([row[: self.dice.choice([8, 8, 2, 5])]]).encode())
+        self.say(json.dumps([row[: self.dice.choice([7, 7, 2, 5])]]).encode())
 
     def scribble(self, now: int) -> None:
         words = self.slot._words

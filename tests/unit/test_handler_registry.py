@@ -42,7 +42,7 @@ def test_modules_of_the_current_folder_are_found_here_and_in_child_processes(pro
     look_in_current_folder()
     assert sys.path.count(str(project)) == 1
     assert "errand" in load(["my_errands"])
-    forkserver = ForkserverHandle(["my_errands"], wants_output=False)
+    forkserver = ForkserverHandle(["my_errands"])
     forkserver.close()
     assert set(forkserver.handlers) == {"errand"}
 
@@ -57,7 +57,7 @@ def test_whatever_serves_finds_modules_of_the_current_folder(project, monkeypatc
 @pytest.mark.slow
 def test_a_module_that_is_nowhere_is_an_error_of_the_settings_that_says_where_was_looked(project):
     with pytest.raises(ConfigError, match="no_such_module") as refused:
-        ForkserverHandle(["no_such_module"], wants_output=False)
+        ForkserverHandle(["no_such_module"])
     assert "the current folder" in refused.value.hint
 
 

@@ -64,7 +64,7 @@ def returned_by_a_handler(value: Any) -> Any:
 
 
 def told_by_a_child(value: Any) -> Any:
-    record = [3, "succeeded", 1, 1, json.dumps(value), None, 0, ""]
+    record = [3, "succeeded", 1, 1, json.dumps(value), None, 0]
     return result_of(read(record).verdicts[0])
 
 

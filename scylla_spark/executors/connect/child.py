@@ -1,6 +1,6 @@
-"""The process in which handlers with a session of Spark Connect run; otherwise it is one of the local pool.
+"""What children have beyond those of the local pool whose handlers get a session of Spark Connect.
 
-Whoever imports this module, the process that forks these children, has PySpark's client imported for all of them.
+The process that forks these children imports this module, and PySpark's client with it for all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Final
 import pyspark.sql.connect.session  # noqa: F401 - a second of imports, once instead of in every child
 
 from scylla_spark.executors.connect.sessions import AttemptSession, Endpoint
-from scylla_spark.executors.local import child
 
 VARIABLE: Final = "SCYLLASPARK_CONNECT_ENDPOINT"
 
@@ -23,4 +22,4 @@ def _endpoint() -> Endpoint:
     return Endpoint(*json.loads(os.environ.pop(VARIABLE)))
 
 
-run = partial(child.run, session_of=partial(AttemptSession, _endpoint()))
+session_of = partial(AttemptSession, _endpoint())

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 _ROOM: Final = 1_000  # to refuse takes no time
 _BEGIN_S: Final = 10.0  # what is about to begin when it is to stop; if it takes longer, it ends itself
 _RELEASES_S: Final = RELEASE_S + 1.0  # of all that have begun
-_CHILD: Final = "scylla_spark.executors.connect.child"
+_SESSIONS: Final = "scylla_spark.executors.connect.child"
 _NEEDED: Final = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
 
 
@@ -195,7 +195,7 @@ class ConnectPool:
 
     def _started(self, endpoint: Endpoint) -> tuple[LocalPool, Releases]:
         variables = {"SCYLLASPARK_CONNECT_ENDPOINT": json.dumps(endpoint), "SPARK_CONNECT_MODE_ENABLED": "1"}
-        pool = self._make(executor=_NAME, child=_CHILD, variables=variables)
+        pool = self._make(executor=_NAME, sessions=_SESSIONS, variables=variables)
         if self._keeper is not None:
             pool.keep_logs(self._keeper)
         if self._outputs is not None:

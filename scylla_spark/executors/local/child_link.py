@@ -10,9 +10,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from scylla_spark.core.records import fast_json
+from scylla_spark.executors.local.resource_limits import Confinement
 from scylla_spark.handlers.call import failed
 from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.capture import Output
@@ -29,40 +31,56 @@ FLUSH_US: Final = 3_000
 _RECV_BYTES: Final = 256 * 1024
 
 
+class OpensSession(Protocol):
+    """The session of Spark Connect of one attempt."""
+
+    def get(self) -> Any:
+        """The session, which the first call opens."""
+
+    def close(self) -> None:
+        """Drops it, if it was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSetup:
+    """What all children of a forkserver have.
+
+    Attributes:
+        handlers: what tasks may name.
+        output: takes what the handlers print.
+        confinement: the limits of a child; None: it has none, and handlers that ask for some are refused.
+        session_of: makes the session of Spark Connect of an invocation, which opens it when it is asked for; None: there are none.
+        outputs: makes what stores the files of a call; None: nothing does.
+        spans: makes a span of each call; None: nobody asks for them.
+    """
+
+    handlers: Mapping[str, Handler]
+    output: Output
+    confinement: Confinement | None = None
+    session_of: Callable[[int], OpensSession] | None = None
+    outputs: Callable[[TaskRow], WritesOutputs] | None = None
+    spans: Spans | None = None
+
+
 class ChildLink:
     """Socket and memory of a child, and what its calls speak and write through.
 
     Args:
         sock: stream socket to the pool.
         slot: memory shared with the pool.
-        handlers: what tasks may name.
-        output: takes what the handlers print.
-        logs: takes it, too, as lines of the calls that write it; None: they are not kept.
-        outputs: makes what stores the files of a call; None: nothing does.
-        spans: makes a span of each call; None: nobody asks for them.
+        setup: what the child has.
+        logs: takes what is written, as lines of the calls that write it; None: they are not kept.
 
     Attributes:
         unsent: how many records are kept in the memory, and were not sent.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        slot: SharedMemory,
-        handlers: Mapping[str, Handler],
-        output: Output,
-        logs: LogWriter | None = None,
-        outputs: Callable[[TaskRow], WritesOutputs] | None = None,
-        spans: Spans | None = None,
-    ) -> None:
+    def __init__(self, sock: socket.socket, slot: SharedMemory, setup: ChildSetup, logs: LogWriter | None) -> None:
         self.sock = sock
         self.slot = slot
-        self.handlers = handlers
-        self._output = output
+        self.setup = setup
         self._logs = logs
         self.unsent = 0
-        self._outputs = outputs
-        self._spans = spans
         self._pid = os.getpid()
         self._reader = FrameReader()
         self._sent_us = 0
@@ -79,15 +97,14 @@ class ChildLink:
 
     def begin(self, order: Order) -> None:
         """What is written in this context from now on is of a call."""
-        self._output.put_in_place()
+        self.setup.output.put_in_place()
         if self._logs is not None:
             self._logs.begin(order.tasks[0])
 
-    def end(self) -> str:
-        """The call of this context has ended; the last that was printed, if that is wanted."""
+    def end(self) -> None:
+        """The call of this context has ended."""
         if self._logs is not None:
             self._logs.end()
-        return self._output.take_text()
 
     def notes_of(self, order: Order, extended: Callable[[int], object] | None = None) -> CallNotes | None:
         """Where a call says something; None: it is given nothing to say it with.
@@ -96,19 +113,20 @@ class ChildLink:
             order: of the call.
             extended: see `CallNotes`.
         """
-        handler = self.handlers.get(order.handler)
+        handler = self.setup.handlers.get(order.handler)
         if handler is None or handler.info.max_batch is not None or handler.signature.parameters == 1:
             return None
         row = order.tasks[0]
-        outputs = None if self._outputs is None else self._outputs(row)
+        outputs = None if self.setup.outputs is None else self.setup.outputs(row)
         return CallNotes(order.number, row, self.send, extended, outputs)
 
     def span_of(self, order: Order, started_us: int) -> CallSpan | None:
         """The span of a call, which begins; None: nobody asks for it."""
-        if self._spans is None:
+        spans = self.setup.spans
+        if spans is None:
             return None
         attempts = [attempt_of(order.handler, row, started_us) for row in order.tasks]
-        return self._spans.begin(attempts[0]) if len(attempts) == 1 else self._spans.begin_batch(attempts)
+        return spans.begin(attempts[0]) if len(attempts) == 1 else spans.begin_batch(attempts)
 
     def end_if_copy(self) -> None:
         """Ends a copy of the process, which a handler has forked, where that comes back from the handler."""
@@ -156,4 +174,4 @@ class ChildLink:
 def _too_large(record: CallRecord) -> CallRecord:
     """In place of a record that no frame takes: only that of a large batch can be one."""
     verdict = failed("result_too_large", f"The results of the batch do not fit into {MAX_FRAME_BYTES} bytes.")
-    return record._replace(result=[verdict] * len(record.result), failure=None, after_ms=0, output="")
+    return record._replace(result=[verdict] * len(record.result), failure=None, after_ms=0)

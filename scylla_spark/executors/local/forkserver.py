@@ -25,7 +25,8 @@ import select
 import signal
 import socket
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -33,6 +34,8 @@ from typing import Any, Final, NoReturn
 from scylla_spark.clock import boot_us
 from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.local.child import run
+from scylla_spark.executors.local.child_link import ChildSetup
 from scylla_spark.executors.local.output_desk import HandedOutputs
 from scylla_spark.executors.local.resource_limits import Confinement, keep_to_itself, tidy
 from scylla_spark.handlers import shared_resources
@@ -60,29 +63,12 @@ class Forkserver:
 
     Args:
         control: the pool.
-        handlers: what tasks may name.
-        output: takes what handlers print, in each child's copy.
-        wants_output: whether children send it along.
-        life: what a child does; `child.run`, or what is like it.
-        confinement: the limits of children; None: they have none.
+        setup: what its children have.
     """
 
-    def __init__(
-        self,
-        control: socket.socket,
-        handlers: Mapping[str, Handler],
-        output: Output,
-        *,
-        wants_output: bool,
-        life: Callable[..., None],
-        confinement: Confinement | None = None,
-    ) -> None:
-        self._confinement = confinement
+    def __init__(self, control: socket.socket, setup: ChildSetup) -> None:
         self._control = control
-        self._handlers = handlers
-        self._output = output
-        self._wants_output = wants_output
-        self._life = life
+        self._setup = setup
         self._pids: dict[int, int] = {}  # child → pid
         self._kill_at: dict[int, int] = {}  # child → boot_us of its SIGKILL
         self._wake, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -155,17 +141,10 @@ class Forkserver:
             if pid == 0:
                 self._forget()
                 self._close_in()
-                life = partial(self._life, outputs=partial(HandedOutputs, way_fd)) if way_fd >= 0 else self._life
-                life(
-                    socket.socket(fileno=sock_fd),
-                    slot_fd,
-                    self._handlers,
-                    self._output,
-                    forkserver=parent,
-                    wants_output=self._wants_output,
-                    log_fd=log_fd,
-                    on_loop=on_loop,
-                )
+                setup = self._setup
+                if way_fd >= 0:
+                    setup = replace(setup, outputs=partial(HandedOutputs, way_fd))
+                run(socket.socket(fileno=sock_fd), slot_fd, setup, forkserver=parent, log_fd=log_fd, on_loop=on_loop)
             self._pids[number] = pid
             self._say("forked", number, pid)
         finally:
@@ -183,8 +162,8 @@ class Forkserver:
     def _close_in(self) -> None:
         """In a new child: sets its limits, or ends it."""
         try:
-            if self._confinement is not None:
-                self._confinement.close_in()
+            if self._setup.confinement is not None:
+                self._setup.confinement.close_in()
         except BaseException:
             os._exit(1)
 
@@ -200,7 +179,7 @@ class Forkserver:
                     self._kill_at.pop(number, None)
                     self._say("exit", number, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)
                 os.waitpid(info.si_pid, 0)
-        if numbers and not self._pids and self._confinement is not None and self._confinement.boxed:
+        if numbers and not self._pids and self._setup.confinement is not None and self._setup.confinement.boxed:
             tidy()
 
     def _kill_overdue(self) -> None:
@@ -238,20 +217,22 @@ def main() -> NoReturn:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.close(null)
-    output = Output(wants_text=config["output"])
+    output = Output()
     output.put_in_place()
     try:
-        life = importlib.import_module(config["child"]).run
-        confinement = None
-        if config["isolation"] is not None:
-            confinement = Confinement(Isolation.heard(config["isolation"]), config["children"])
-            life = partial(life, confinement=confinement)
-        if config["outputs"] is not None:
-            life = partial(life, outputs=partial(AttemptOutputs, OutputTerms(*config["outputs"])))
+        isolation, kept = config["isolation"], config["outputs"]
+        confinement = None if isolation is None else Confinement(Isolation.heard(isolation), config["children"])
+        session_of = importlib.import_module(config["sessions"]).session_of if config["sessions"] else None
         note_setters()
         handlers = load(config["modules"])
-        if config["spans"]:
-            life = partial(life, spans=opened())
+        setup = ChildSetup(
+            handlers,
+            output,
+            confinement,
+            session_of,
+            outputs=None if kept is None else partial(AttemptOutputs, OutputTerms(*kept)),
+            spans=opened() if config["spans"] else None,
+        )
         _prepare_batches(handlers)
     except BaseException as error:
         kind = "argument" if isinstance(error, SchedulerError) else "import"
@@ -262,7 +243,6 @@ def main() -> NoReturn:
     for name, entry in handlers.items():
         control.send(json.dumps(describe_handler(name, entry)).encode())
     control.send(b'["ready"]')
-    output.take_text()
     watch_modules()
     gc.collect()
     gc.freeze()
@@ -271,10 +251,7 @@ def main() -> NoReturn:
     _adopt_orphans()
     if confinement is not None and confinement.boxed:
         keep_to_itself()
-    forkserver = Forkserver(
-        control, handlers, output, wants_output=config["output"], life=life, confinement=confinement
-    )
-
+    forkserver = Forkserver(control, setup)
     me = os.getpid()
 
     def die(*_: object) -> None:

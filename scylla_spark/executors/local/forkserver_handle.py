@@ -41,7 +41,6 @@ _MOST_STOPS: Final = 2
 _INTERFERED: Final = (
     "A handler module writes to descriptors that are not its own while it is imported. It must leave them alone.",
 )
-CHILD: Final = "scylla_spark.executors.local.child"
 _COMMAND = (sys.executable, "-P", "-m", "scylla_spark.executors.local.forkserver")
 
 
@@ -64,10 +63,9 @@ class ForkserverHandle:
 
     Args:
         modules: what it imports (see `registry.load`).
-        wants_output: whether its children send along what handlers print.
-        child: module whose `run` is the life of a child.
+        sessions: module whose `session_of` makes sessions of Spark Connect; empty: there are none.
         pass_environment: further variables that handlers get (see `handler_environment`).
-        variables: what the module `child` is told by its environment.
+        variables: further variables of the process.
         import_timeout_s: how long the imports may take.
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         children: of such a handler: how many children there will be at most.
@@ -87,8 +85,7 @@ class ForkserverHandle:
         self,
         modules: Sequence[str],
         *,
-        wants_output: bool,
-        child: str = CHILD,
+        sessions: str = "",
         pass_environment: Sequence[str] = (),
         variables: Mapping[str, str] = MappingProxyType({}),
         import_timeout_s: float = 300,
@@ -114,8 +111,7 @@ class ForkserverHandle:
             "parent": 1 if self.boxed else os.getpid(),
             "isolation": None if apart is None else apart.isolation.told(),
             "children": children,
-            "output": wants_output,
-            "child": child,
+            "sessions": sessions,
             "outputs": outputs,
             "spans": spans,
             "pythonpath": environment.get("PYTHONPATH"),

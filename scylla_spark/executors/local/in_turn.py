@@ -7,16 +7,14 @@ too late, or must not run because of the one before it, is RETURNED.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.executors.local.child_link import ChildLink
-from scylla_spark.executors.local.resource_limits import Confinement
 from scylla_spark.handlers.batch import call_batch
-from scylla_spark.handlers.call import call, clean, failed
+from scylla_spark.handlers.call import call, failed
 from scylla_spark.handlers.call_notes import CallFlag, CallNotes
 from scylla_spark.handlers.isolation import UNAVAILABLE
 from scylla_spark.handlers.messages import BATCH, RETURNED, CallRecord, Order, Verdict, read_order
@@ -26,41 +24,16 @@ from scylla_spark.handlers.spans import whole
 QUICK_US: Final = 1_000
 
 
-class OpensSession(Protocol):
-    """The session of Spark Connect of one attempt."""
-
-    def get(self) -> Any:
-        """The session, which the first call opens."""
-
-    def close(self) -> None:
-        """Drops it, if it was opened."""
-
-
-SessionOf = Callable[[int], OpensSession]
-
-
 class InTurn:
     """Runs calls until the pool is gone, or until a call has spoilt the process for others.
 
     Args:
         link: to the pool.
-        wants_output: whether what handlers print is sent along.
-        confinement: the limits of this child; None: it has none, and handlers that ask for some are refused.
-        session_of: makes the session of Spark Connect of an invocation, which opens it when it is asked for; None: there are none.
     """
 
-    def __init__(
-        self,
-        link: ChildLink,
-        *,
-        wants_output: bool,
-        confinement: Confinement | None = None,
-        session_of: SessionOf | None = None,
-    ) -> None:
+    def __init__(self, link: ChildLink) -> None:
         self._link = link
-        self._wants_output = wants_output
-        self._confinement = confinement
-        self._session_of = session_of
+        self._setup = link.setup
         self._spoilt = False  # a call has reached a limit or left something behind, so this child runs no other
         self._surroundings = Surroundings()
         self._quick: set[str] = set()
@@ -106,22 +79,21 @@ class InTurn:
             self._quick.add(name)
         else:
             self._quick.discard(name)
-        text = link.end()
+        link.end()
         if outcome != SUCCEEDED:
             self._failed = number
-        output = clean(text) if self._wants_output else ""
-        record = CallRecord(number, outcome, started, duration, result, failure, after_ms, output)
+        record = CallRecord(number, outcome, started, duration, result, failure, after_ms)
         link.report(record, ended, behind=notes is not None and notes.asked)
 
     def _kept(
         self, order: Order, started_us: int, notes: CallNotes | None
     ) -> tuple[str, Any, tuple[str, str, str] | None, int]:
         """Like `_called`, within the limits that the handler asks for; never without them."""
-        if self._confinement is not None:
-            self._confinement.begin()
-            verdict, self._spoilt = self._confinement.judged(self._called(order, started_us, notes))
+        if self._setup.confinement is not None:
+            self._setup.confinement.begin()
+            verdict, self._spoilt = self._setup.confinement.judged(self._called(order, started_us, notes))
             return verdict
-        handler = self._link.handlers.get(order.handler)
+        handler = self._setup.handlers.get(order.handler)
         if handler is not None and handler.info.isolation is not None:
             return failed(UNAVAILABLE, f"Handler {order.handler!r} asks for limits that this process does not have.")
         return self._called(order, started_us, notes)
@@ -130,7 +102,7 @@ class InTurn:
         self, order: Order, started_us: int, notes: CallNotes | None
     ) -> tuple[str, Any, tuple[str, str, str] | None, int]:
         """Outcome, result, failure and wait, as in `CallRecord`."""
-        handler = self._link.handlers.get(order.handler)
+        handler = self._setup.handlers.get(order.handler)
         if handler is None:
             return failed("handler_unknown", f"No handler {order.handler!r} is registered here.")
         if handler.info.max_batch is not None:
@@ -138,10 +110,10 @@ class InTurn:
         if notes is None:
             return call(handler, order.tasks[0], started_us)
         row, flag = order.tasks[0], CallFlag(order.number, self._link.slot)
-        if self._session_of is None:
+        if self._setup.session_of is None:
             verdict = call(handler, row, started_us, notes, flag)
         else:
-            with closing(self._session_of(row.id)) as session:
+            with closing(self._setup.session_of(row.id)) as session:
                 verdict = call(handler, row, started_us, notes, flag, session.get)
         notes.end()
         return verdict

@@ -114,7 +114,7 @@ class OnLoop:
         running.notes = link.notes_of(
             order, lambda until_ms: self._loop.call_soon_threadsafe(self._extend, number, until_ms)
         )
-        work = self._verdict(link.handlers[order.handler], row, started, running.notes)
+        work = self._verdict(link.setup.handlers[order.handler], row, started, running.notes)
         running.task = self._loop.create_task(work, context=context)
         running.task.add_done_callback(partial(self._ended, number, running))
         running.timer = self._loop.call_later(row.timeout_ms / 1000, self._cancel, number, TIMED_OUT)

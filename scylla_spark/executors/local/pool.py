@@ -8,7 +8,7 @@ import os
 import selectors
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.interface import Kind, LogKeeper, Sink
 from scylla_spark.executors.local.child_handle import ChildHandle
 from scylla_spark.executors.local.crews import Limits
-from scylla_spark.executors.local.forkserver_handle import CHILD, FORKED, UNFORKED, ForkserverHandle
+from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.outcomes import ABANDONED, Moment
 from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.sandbox import Sandboxed
@@ -38,8 +38,6 @@ _RETRY_US = 1_000_000
 _STUMBLE_S = 0.05
 _LOOK_US = 500_000  # between two looks at whether the forkserver runs
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-
-OnOutput = Callable[[Sequence[Invocation], str], None]
 
 
 class LocalPool:
@@ -57,12 +55,10 @@ class LocalPool:
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         executor: the name of the executor that it is; "local": of all that run `async def` handlers, too.
-        child: module whose `run` is the life of a child.
-        variables: what that module is told by its environment.
+        sessions: see `ForkserverHandle`.
+        variables: further variables of the process that imports the handlers.
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         spans: whether each call is a span of OpenTelemetry.
-        on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
-            characters).
     """
 
     def __init__(
@@ -76,14 +72,13 @@ class LocalPool:
         pass_environment: Sequence[str] = (),
         longest_s: float = LONGEST_RUN_S,
         executor: str = LOCAL,
-        child: str = CHILD,
+        sessions: str = "",
         variables: Mapping[str, str] = MappingProxyType({}),
         apart: Sandboxed | None = None,
         spans: bool = False,
-        on_output: OnOutput | None = None,
     ) -> None:
         self._executor = executor
-        self._child, self._variables = child, variables
+        self._sessions, self._variables = sessions, variables
         self._apart = apart
         self._spans = spans
         self._modules = tuple(modules)
@@ -92,7 +87,6 @@ class LocalPool:
         self._limits = Limits(
             min_children, fast, max_children, round(idle_s * 1e6), round(kill_grace_s * 1000), round(longest_s * 1000)
         )
-        self._on_output = on_output
         self._logs: LogKeeper | None = None
         self._outputs: OutputTerms | None = None
         self._output_desk: OutputDesk | None = None
@@ -346,11 +340,9 @@ class LocalPool:
             self._bury(child, -signal.SIGKILL, boot_us())
 
     def _new_forkserver(self) -> ForkserverHandle:
-        wants_output = self._on_output is not None
         return ForkserverHandle(
             self._modules,
-            wants_output=wants_output,
-            child=self._child,
+            sessions=self._sessions,
             pass_environment=self._pass_environment,
             variables=self._variables,
             apart=self._apart,
@@ -384,11 +376,7 @@ class LocalPool:
     def _hand_on(self) -> None:
         with self._lock:
             done, self._supervisor.done = self._supervisor.done, []
-            outputs, self._supervisor.outputs = self._supervisor.outputs, []
         try:
-            if outputs and self._on_output is not None:
-                for call, text in outputs:
-                    self._on_output(call, text)
             if done:
                 self._sink(done)
         except Exception:

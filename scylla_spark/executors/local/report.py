@@ -21,14 +21,12 @@ from scylla_spark.core.tasks.task import (
     Failure,
 )
 from scylla_spark.handlers.call import clean, failed
-from scylla_spark.handlers.capture import CAPTURE_CHARS
 from scylla_spark.handlers.framing import ProtocolError
 from scylla_spark.handlers.messages import BATCH, EXTEND, FOLLOW_UP, NOTE, OUTPUT, RETURNED, CallRecord
 
 _FIELDS: Final = len(CallRecord._fields)
 _MAX_US: Final = 1 << 62
 _MAX_WAIT_MS: Final = 36_525 * 86_400_000  # as for any duration: a century
-_OUTPUT_CHARS: Final = CAPTURE_CHARS + 8  # with the mark of what was dropped
 _SAYS: Final = frozenset({NOTE, FOLLOW_UP, EXTEND, OUTPUT})
 _OUTCOMES: Final = frozenset({SUCCEEDED, YIELDED, FAILED, ABORTED})
 
@@ -50,7 +48,6 @@ class Report(NamedTuple):
         verdicts: one per task of the call; none if the child hands the call back unrun.
         started_us: wall clock.
         duration_us: from start to end.
-        output: what the call printed.
         work: how far it was, and what it left behind; told before, and put in by whoever kept it.
         follow_ups: what it asked to be sent; likewise.
     """
@@ -59,7 +56,6 @@ class Report(NamedTuple):
     verdicts: tuple[TaskEnd, ...]
     started_us: int = 0
     duration_us: int = 0
-    output: str = ""
     work: WorkNote | None = None
     follow_ups: tuple[FollowUp, ...] = ()
 
@@ -77,7 +73,7 @@ def read(record: object) -> Report:
     """
     if type(record) is not list or len(record) != _FIELDS:
         raise ProtocolError(f"a record that is no list of {_FIELDS} fields")
-    number, outcome, started, duration, result, failure, after_ms, output = record
+    number, outcome, started, duration, result, failure, after_ms = record
     if type(number) is not int or not 1 <= number <= _MAX_US:
         raise ProtocolError("a call number that is no number from 1")
     if outcome == RETURNED:
@@ -88,17 +84,13 @@ def read(record: object) -> Report:
         or not (0 <= started <= _MAX_US and 0 <= duration <= _MAX_US)
     ):
         raise ProtocolError("a start or a duration that is no number from 0")
-    if type(output) is not str:
-        raise ProtocolError("an output that is no text")
-    if len(output) > _OUTPUT_CHARS:
-        output = output[-_OUTPUT_CHARS:]
     if outcome == SUCCEEDED and result is None and failure is None and after_ms == 0:
-        return Report(number, _SUCCEEDED, started, duration, output)  # nearly all are like this: no time to lose
+        return Report(number, _SUCCEEDED, started, duration)  # nearly all are like this: no time to lose
     if outcome != BATCH:
-        return Report(number, (_verdict([outcome, result, failure, after_ms]),), started, duration, output)
+        return Report(number, (_verdict([outcome, result, failure, after_ms]),), started, duration)
     if type(result) is not list:
         raise ProtocolError("a batch without a list of outcomes")
-    return Report(number, tuple(map(_verdict, result)), started, duration, output)
+    return Report(number, tuple(map(_verdict, result)), started, duration)
 
 
 def is_note(record: object) -> bool:

@@ -51,7 +51,6 @@ class Supervisor:
 
     Attributes:
         done: outcomes to be handed on, in the order in which they came to be.
-        outputs: what finished calls printed, to be handed on.
         forkserver_stuck: what it was asked for long ago has not happened; it should be replaced.
     """
 
@@ -61,7 +60,6 @@ class Supervisor:
         self.limits = limits
         self.children: dict[int, ChildHandle] = {}
         self.done: list[Outcome] = []
-        self.outputs: list[tuple[Call, str]] = []
         self.forkserver_stuck = False
         self._handlers = handlers
         self._nursery = nursery
@@ -251,8 +249,6 @@ class Supervisor:
             duration = report.duration_us
             self._conclude(call, self._outcomes(child, call, report, now))
             self._crew_of[call[0].handler].ended(call, duration)
-            if report.output:
-                self.outputs.append((call, report.output))
             if self._killed or self._unbegun:
                 self._forget(call)
 

@@ -143,9 +143,7 @@ class SparkPool:
         """
         if self._started:
             raise ConflictError("This pool was started before.", hint="Make a new one.")
-        forkserver = ForkserverHandle(
-            self._config.modules, wants_output=False, pass_environment=self._config.pass_environment
-        )
+        forkserver = ForkserverHandle(self._config.modules, pass_environment=self._config.pass_environment)
         forkserver.close()
         self._handlers = forkserver.handlers
         self._sink = sink

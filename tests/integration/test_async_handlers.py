@@ -110,6 +110,7 @@ def test_task_that_does_not_obey_its_cancellation_is_killed_with_its_child(runni
     assert [one.outcome for one in found] == ["timed_out", "failed"]
     assert "did not obey" in found[0].failure.message
     assert (found[1].failure.kind, "shared its child" in found[1].failure.message) == ("child_died", True)
+    assert all(one.finished_us - one.started_us >= 200_000 for one in found)
     assert running.one("a.mixed", 0.0).outcome == "succeeded"
 
 

@@ -15,8 +15,7 @@ import pytest
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.local.pool import KIND
-from scylla_spark.services.dispatch.executor_catalog import asked_for
+from scylla_spark.executors.local.local_executors import KIND
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.processes import ChildPlace
@@ -49,33 +48,19 @@ def traced(handler, payload=None, **more):
     return invocation(handler, payload, **more)._replace(traceparent=GIVEN)
 
 
-class Pools:
-    """All pools of a deployment with these handlers, with one child each; those of sandboxes and the like start when they are used."""
-
-    def __init__(self, *, enabled: bool) -> None:
-        dispatch = {"min_children": 1, "max_children": 1}
-        settings = Settings(handlers=(HANDLERS,), otel={"enabled": enabled}, dispatch=dispatch, _env_file=None)
-        self.shared = Running(KIND.make(settings))
-        self._more = asked_for(settings, self.shared.executor.handlers())
-        self._started: dict[str, Running] = {"local": self.shared}
-
-    def of(self, name: str) -> Running:
-        if name not in self._started:
-            self._started[name] = Running(self._more[name])
-        return self._started[name]
-
-    def stop(self) -> None:
-        for one in self._started.values():
-            one.executor.stop(drain_s=0)
+def started(*, enabled: bool) -> Running:
+    """All pools of a deployment with these handlers, with one child each."""
+    dispatch = {"min_children": 1, "max_children": 1}
+    settings = Settings(handlers=(HANDLERS,), otel={"enabled": enabled}, dispatch=dispatch, _env_file=None)
+    return Running(KIND.make(settings))
 
 
 class Story:
     """What was called in the pools of one deployment, and the spans that came of it."""
 
     def __init__(self, folder: Path) -> None:
-        pools = Pools(enabled=True)
+        shared = started(enabled=True)
         try:
-            shared = pools.shared
             self.calls = {
                 "first": traced("t.seen")._replace(attempt=1),
                 "untraced": invocation("t.seen"),
@@ -100,9 +85,9 @@ class Story:
             self.outcomes |= zip(on_loop, shared.run(*on_loop.values()), strict=True)
             own = {name: invocation(f"t.{name}") for name in ("limited", "sandboxed")}
             self.calls |= own
-            self.outcomes |= {name: pools.of(f"own/t.{name}").run(call)[0] for name, call in own.items()}
+            self.outcomes |= {name: shared.run(call)[0] for name, call in own.items()}
         finally:
-            pools.stop()
+            shared.executor.stop(drain_s=0)
         self.spans = [json.loads(line) for line in (folder / "spans").read_text().splitlines()]
 
     def span(self, name: str) -> dict[str, Any]:
@@ -195,12 +180,12 @@ def test_handler_with_limits_has_spans_and_one_in_a_sandbox_has_nothing_of_them(
 def test_setting_decides_for_all_pools_and_without_it_nothing_of_opentelemetry_is_there(story, spans):
     here = story.result("environment")
     assert ("OTEL_SERVICE_NAME" in here, "opentelemetry.sdk.trace" in here) == (True, True)
-    pools = Pools(enabled=False)
+    pools = started(enabled=False)
     try:
-        assert json.loads(pools.shared.one("t.environment").result) == []
-        assert json.loads(pools.shared.one("t.async", 0).result) == [None, None]
+        assert json.loads(pools.one("t.environment").result) == []
+        assert json.loads(pools.one("t.async", 0).result) == [None, None]
     finally:
-        pools.stop()
+        pools.executor.stop(drain_s=0)
     assert span_file.read(spans) == {}
 
 
@@ -244,14 +229,14 @@ shared_resources.end_all()
 def test_exporter_that_is_not_installed_is_told_at_the_start(spans, monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "pigeon")
     with pytest.raises(ArgumentError, match=r"'pigeon', for which no package is installed. Such as: pip install"):
-        Pools(enabled=True)
+        started(enabled=True)
 
 
 def test_spans_that_break_cost_no_attempt_anything(spans, monkeypatch):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "256")  # smaller than a batch, which the SDK refuses
-    pools = Pools(enabled=True)
+    pools = started(enabled=True)
     try:
         calls = [traced("t.seen") for _ in range(3)]
-        assert [outcome.outcome for outcome in pools.shared.run(*calls)] == ["succeeded"] * 3
+        assert [outcome.outcome for outcome in pools.run(*calls)] == ["succeeded"] * 3
     finally:
-        pools.stop()
+        pools.executor.stop(drain_s=0)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.executors.local.local_executors import KIND
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.services.dispatch.executor_catalog import asked_for
 from tests.support.executor_conformance import GRACE_S, Running, invocation
 
 HANDLERS = str(Path(__file__).parents[1] / "support" / "limited_handlers.py")
@@ -23,32 +23,23 @@ def running():
 
 
 @pytest.fixture(scope="module")
-def own(running):
-    """The executor of each handler with limits, started when it is first asked for."""
-    made = asked_for(Settings(handlers=(HANDLERS,), _env_file=None), running.executor.handlers())
-    started: dict[str, Running] = {}
-
-    def of(handler: str) -> Running:
-        name = f"own/{handler}"
-        if name not in started:
-            started[name] = Running(made[name])
-        return started[name]
-
-    yield of
-    for one in started.values():
-        one.executor.stop(drain_s=0)
+def own():
+    """All pools of a deployment with these handlers."""
+    executor = KIND.make(Settings(handlers=(HANDLERS,), dispatch={"min_children": 1}, _env_file=None))
+    yield Running(executor)
+    executor.stop(drain_s=0)
 
 
-def test_each_handler_with_limits_has_an_executor_of_its_own_and_no_other_has(running):
-    handlers = running.executor.handlers()
+def test_each_handler_with_limits_has_an_executor_of_its_own_and_no_other_has(own):
+    handlers = own.executor.handlers()
     asked = {info.executor for info in handlers.values() if info.isolation is not None}
-    assert set(asked_for(Settings(handlers=(HANDLERS,), _env_file=None), handlers)) == asked
+    assert own.executor.rooms().keys() == {"local"} | asked
     assert len(asked) == 6
     assert handlers["unlimited"].executor == "local"
 
 
 def test_handler_that_takes_more_memory_than_it_may_fails_and_the_next_gets_a_new_child(own):
-    pool = own("limited.memory")
+    pool = own
     first = pool.one("limited.memory", {"mb": 50})
     much = pool.one("limited.memory", {"mb": 150})
     after = pool.one("limited.memory", {"mb": 50})
@@ -59,7 +50,7 @@ def test_handler_that_takes_more_memory_than_it_may_fails_and_the_next_gets_a_ne
 
 
 def test_what_a_task_keeps_counts_for_its_child_alone(own):
-    pool = own("limited.memory")
+    pool = own
     outcomes = []
     while len(outcomes) < 40 and (not outcomes or outcomes[-1].outcome == "succeeded"):
         outcomes.append(pool.one("limited.memory", {"mb": 90, "keep": True}))
@@ -71,13 +62,13 @@ def test_what_a_task_keeps_counts_for_its_child_alone(own):
 
 def test_tasks_queued_behind_one_that_reaches_its_limit_all_run(own):
     calls = [invocation("limited.memory", {"mb": 150 if number == 20 else 1}) for number in range(60)]
-    outcomes = own("limited.memory").run(*calls)
+    outcomes = own.run(*calls)
     assert [one.outcome for one in outcomes].count("succeeded") == 59
     assert outcomes[20].failure.kind == "memory_exceeded"
 
 
 def test_each_call_has_its_seconds_of_cpu_and_one_that_takes_more_is_ended(own):
-    pool = own("limited.cpu")
+    pool = own
     assert [pool.one("limited.cpu", 0.7).outcome for _ in range(3)] == ["succeeded"] * 3
     found = pool.one("limited.cpu", 30)
     assert (found.outcome, found.failure.kind) == ("failed", "cpu_exceeded")
@@ -85,23 +76,23 @@ def test_each_call_has_its_seconds_of_cpu_and_one_that_takes_more_is_ended(own):
 
 
 def test_handler_that_opens_more_files_than_it_may_fails(own):
-    pool = own("limited.files")
+    pool = own
     assert pool.one("limited.files", 10).outcome == "succeeded"
     assert pool.one("limited.files", 100).failure.kind == "open_files_exceeded"
 
 
 def test_variables_of_a_handler_are_its_own(own, running):
-    assert own("limited.environment").one("limited.environment", ["REGION", "LANG"]).result == '["eu","xx"]'
+    assert own.one("limited.environment", ["REGION", "LANG"]).result == '["eu","xx"]'
     assert json.loads(running.one("unlimited").result)[:2] == [300_000_000, None]
 
 
 def test_batch_that_takes_more_memory_than_it_may_fails_as_a_whole(own):
-    outcomes = own("limited.batch").run(*[invocation("limited.batch") for _ in range(5)])
+    outcomes = own.run(*[invocation("limited.batch") for _ in range(5)])
     assert {one.failure.kind for one in outcomes} == {"memory_exceeded"}
 
 
 def test_level_stands_on_every_attempt_of_theirs_and_on_no_other(own, running):
-    assert own("limited.files").one("limited.files", 10).work.isolation == "process"
+    assert own.one("limited.files", 10).work.isolation == "process"
     assert running.one("unlimited").work is None
 
 
@@ -111,4 +102,4 @@ def test_handler_with_limits_never_runs_without_them(running):
 
 
 def test_other_deaths_are_no_limits(own):
-    assert own("limited.crash").one("limited.crash").failure.kind == "child_died"
+    assert own.one("limited.crash").failure.kind == "child_died"

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.executors.local.local_executors import KIND
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import FIRST_USER, Sandboxed
-from scylla_spark.services.dispatch.executor_catalog import asked_for
 from tests.isolation import attacks
 from tests.support.executor_conformance import GRACE_S, Running, alive, invocation
 from tests.support.waiting import holds
@@ -101,8 +101,11 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(place):
     return Settings(
-        handlers=(MODULE,), data_dir=Path(place["data_dir"]), dispatch={"pass_environment": ["CLOUD_SECRET"]}, _env_file=None
-    )  # fmt: skip
+        handlers=(MODULE,),
+        data_dir=Path(place["data_dir"]),
+        dispatch={"pass_environment": ["CLOUD_SECRET"], "min_children": 1},
+        _env_file=None,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -113,18 +116,10 @@ def outside(place):
 
 
 @pytest.fixture(scope="module")
-def boxes(settings, outside):
-    started = {}
-    for name, executor in asked_for(settings, outside.executor.handlers()).items():
-        started[name] = Running(executor)
-    yield started
-    for running in started.values():
-        running.executor.stop(drain_s=0)
-
-
-@pytest.fixture(scope="module")
-def box(boxes):
-    return boxes["own/attack.boxed"]
+def box(settings):
+    executor = KIND.make(settings)
+    yield Running(executor)
+    executor.stop(drain_s=0)
 
 
 def test_there_are_many_attacks():
@@ -152,8 +147,8 @@ def test_attack_fails_in_a_sandbox(box, place, name):
         assert found.failure.kind != "isolation_unavailable"
 
 
-def test_what_is_inside_is_what_the_page_says(boxes):
-    seen = json.loads(boxes["own/attack.look"].one("attack.look").result)
+def test_what_is_inside_is_what_the_page_says(box):
+    seen = json.loads(box.one("attack.look").result)
     assert set(seen["capabilities"]) == {"0000000000000000"}
     assert (seen["no_new_privileges"], seen["filter"]) == ("1", "2")
     assert seen["interfaces"] == ["lo"]
@@ -189,15 +184,15 @@ def test_handlers_of_a_sandbox_never_run_where_all_others_do(outside, place):
     assert (found.outcome, found.failure.kind) == ("failed", "isolation_unavailable")
 
 
-def test_a_sandbox_whose_forkserver_a_task_has_stopped_goes_on(boxes):
-    box = boxes["own/attack.stops"]
+def test_a_sandbox_whose_forkserver_a_task_has_stopped_goes_on(box):
     assert box.run(invocation("attack.stops", "stop", timeout_ms=500))[0].outcome == "timed_out"
     assert box.one("attack.stops").outcome == "succeeded"
 
 
-def test_nothing_is_left_when_a_sandbox_ends(settings, outside):
+def test_nothing_is_left_when_a_sandbox_ends(outside):
     before = _children(os.getpid())
-    executor = asked_for(settings, outside.executor.handlers())["own/attack.look"]
+    isolation = outside.executor.handlers()["attack.look"].isolation
+    executor = LocalPool([MODULE], min_children=0, max_children=1, apart=Sandboxed("attack.look", isolation, [MODULE]))
     running = Running(executor)
     running.one("attack.look")
     began = _children(os.getpid()) - before
@@ -221,7 +216,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("why", ["missing", "refused"])
-def test_without_a_sandbox_nothing_runs_and_tasks_say_why(monkeypatch, tmp_path, settings, outside, place, why):
+def test_without_a_sandbox_nothing_runs_and_tasks_say_why(monkeypatch, tmp_path, settings, place, why):
     if why == "refused":
         fake = tmp_path / "bwrap"
         fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
@@ -229,7 +224,7 @@ def test_without_a_sandbox_nothing_runs_and_tasks_say_why(monkeypatch, tmp_path,
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     else:
         monkeypatch.setenv("PATH", str(tmp_path))
-    running = Running(asked_for(settings, outside.executor.handlers())["own/attack.boxed"])
+    running = Running(KIND.make(settings))
     found = running.one("attack.boxed", {"attack": "lists_home", "place": place})
     running.executor.stop(drain_s=0)
     assert (found.outcome, found.failure.kind) == ("failed", "isolation_unavailable")

@@ -236,7 +236,7 @@ def test_variables_of_a_sandbox_are_few():
 
 
 def test_key_files_of_the_settings_are_secret_paths(tmp_path):
-    from scylla_spark.executors.local.isolated_pools import _secret_paths
+    from scylla_spark.executors.local.local_executors import _secret_paths
 
     (tmp_path / "key.pem").touch()
     kafka = {

@@ -4,7 +4,7 @@ import pytest
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors.connect.pool import ConnectPool
-from scylla_spark.executors.local.isolated_pools import OwnPool
+from scylla_spark.executors.local.local_executors import LocalExecutors
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.handlers.description import HandlerInfo
@@ -26,14 +26,15 @@ def pools(tmp_path):
         dispatch={"longest_run": "1h", "pass_environment": ["REGION"], "spark_slots": 1, "scan": "spark"},
         connect={"url": "sc://h:1"},
     )
-    found = catalog.executors(settings) | catalog.asked_for(settings, {one.name: one for one in HANDLERS})
+    found = catalog.executors(settings)
+    local = found.pop("local")
+    assert isinstance(local, LocalExecutors)
+    found |= {"local": local._shared} | {one.executor: local._own(one) for one in HANDLERS}
     return {name: pool for name, pool in found.items() if name not in catalog.BUILT_IN}
 
 
 def told(pool):
     """The longest run in seconds, and the variables that a pool passes on."""
-    if isinstance(pool, OwnPool):
-        return told(pool._pool)
     if isinstance(pool, LocalPool):
         return pool._limits.longest_ms / 1000, tuple(pool._pass_environment)
     if isinstance(pool, SparkPool):

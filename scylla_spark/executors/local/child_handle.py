@@ -227,8 +227,6 @@ class ChildHandle:
         with contextlib.suppress(OSError):
             while not self.fault and (data := self.sock.recv(_RECV_BYTES)):
                 found += self._read(data, now)
-        if self.on_loop:
-            self.look(now)
         return found + self.unsent_reports(now)
 
     def unsent_reports(self, now: int) -> list[Finished]:
@@ -245,8 +243,6 @@ class ChildHandle:
 
     def _read(self, data: bytes, now: int) -> list[Finished]:
         found: list[Finished] = []
-        if self.on_loop:
-            self.look(now)
         # a child rests before it sends; on a loop others run meanwhile
         runs = self.slot.claimed if self.slot.started_us and not self.on_loop else 0
         known, claimed = self._known, self.claimed
@@ -347,15 +343,6 @@ class ChildHandle:
         if number != self._running[0]:
             self._running = (number, min(max(started, self.born_us), now))
         return self._running
-
-    def began(self, number: int, now: int) -> int:
-        """When the child began a call (boot clock), as far as it told; 0 if it did not."""
-        if self.on_loop:
-            return self._begun.get(number, 0)
-        if number == self._running[0]:
-            return self._running[1]
-        started = self.slot.started_us
-        return min(max(started, self.born_us), now) if started and number == self.slot.claimed else 0
 
     def begun(self) -> int:
         """For a child that is dead and drained: number of the last call that it may have begun.

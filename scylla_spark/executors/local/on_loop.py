@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import socket
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -32,29 +33,29 @@ from scylla_spark.handlers.registry import Handler
 from scylla_spark.handlers.spans import CallSpan
 
 
+@dataclass(slots=True, eq=False)
 class _Running:
     """A call that has begun.
 
     Attributes:
-        task: of its handler.
-        parts: other tasks that its handler has started.
-        timer: ends it when its time is over.
-        told: why it was cancelled, or empty.
-        notes: what it says of its work.
+        context: in which all its code runs.
         span: of it; None: nobody asks for spans.
+        notes: what it says of its work; None: it is given nothing to say it with.
+        task: of its handler.
+        timer: ends it when its time is over.
+        parts: other tasks that its handler has started.
+        told: why it was cancelled, or empty.
     """
 
-    __slots__ = ("begun_us", "context", "notes", "parts", "span", "started_us", "task", "timer", "told")
-
-    def __init__(self, started_us: int, begun_us: int) -> None:
-        self.notes: CallNotes | None = None
-        self.span: CallSpan | None = None
-        self.context: contextvars.Context
-        self.started_us, self.begun_us = started_us, begun_us
-        self.task: asyncio.Task[Verdict] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.parts: set[asyncio.Task[Any]] | None = None
-        self.told = ""
+    started_us: int
+    begun_us: int
+    context: contextvars.Context
+    span: CallSpan | None
+    notes: CallNotes | None
+    task: asyncio.Task[Verdict] | None = None
+    timer: asyncio.TimerHandle | None = None
+    parts: set[asyncio.Task[Any]] = field(default_factory=set)
+    told: str = ""
 
 
 class OnLoop:
@@ -103,18 +104,15 @@ class OnLoop:
         if begun > order.start_by_us:
             self._report(CallRecord(number, RETURNED), begun)
             return
-        running = self._running[number] = _Running(started, begun)
-        context = running.context = contextvars.copy_context()
+        context, row = contextvars.copy_context(), order.tasks[0]
         context.run(call_number.set, number)
-        row = order.tasks[0]
         context.run(link.begin, order)
-        running.span = link.span_of(order, started)
-        if running.span is not None:
-            context.run(running.span.enter)
-        running.notes = link.notes_of(
-            order, lambda until_ms: self._loop.call_soon_threadsafe(self._extend, number, until_ms)
-        )
-        work = self._verdict(link.setup.handlers[order.handler], row, started, running.notes)
+        span = link.span_of(order, started)
+        if span is not None:
+            context.run(span.enter)
+        notes = link.notes_of(order, lambda until_ms: self._loop.call_soon_threadsafe(self._extend, number, until_ms))
+        running = self._running[number] = _Running(started, begun, context, span, notes)
+        work = self._verdict(link.setup.handlers[order.handler], row, started, notes)
         running.task = self._loop.create_task(work, context=context)
         running.task.add_done_callback(partial(self._ended, number, running))
         running.timer = self._loop.call_later(row.timeout_ms / 1000, self._cancel, number, TIMED_OUT)
@@ -137,9 +135,8 @@ class OnLoop:
         task: asyncio.Task[Any] = asyncio.Task(Steps(work, number, self._link.slot), loop=loop, **options)
         running = self._running.get(number)
         if running is not None and running.task is not None:
-            parts = running.parts = running.parts or set()
-            parts.add(task)
-            task.add_done_callback(parts.discard)
+            running.parts.add(task)
+            task.add_done_callback(running.parts.discard)
         return task
 
     def _extend(self, number: int, timeout_ms: int) -> None:
@@ -166,7 +163,7 @@ class OnLoop:
             running.timer.cancel()
         if running.notes is not None:
             running.notes.end()
-        for part in list(running.parts or ()):
+        for part in list(running.parts):
             part.cancel()
         verdict = _verdict_of(task, running.told)
         if running.span is not None:

@@ -41,17 +41,9 @@ def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
         now: when that was read, on both clocks.
     """
     started = _started_us(report, now)
-    ended = started + report.duration_us
-    if len(call) == 1:
-        one = report.verdicts[0]
-        return [
-            Outcome(
-                call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms, None, report.work, False,
-                report.follow_ups,
-            )
-        ]  # fmt: skip
+    ended, work, asked = started + report.duration_us, report.work, report.follow_ups
     return [
-        Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms)
+        Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms, None, work, False, asked)
         for item, one in zip(call, report.verdicts, strict=True)
     ]
 
@@ -77,7 +69,7 @@ def _started_us(report: Report, now: Moment) -> int:
 
 
 def lost(
-    child: ChildHandle, number: int, call: Call, status: int, killed: Container[int], now: Moment
+    child: ChildHandle, number: int, call: Call, status: int, *, killed: Container[int], began_us: int, now: Moment
 ) -> list[Outcome]:
     """The outcomes of a call that ran when its child died.
 
@@ -87,10 +79,11 @@ def lost(
         call: its invocations.
         status: exit code, or a negative signal.
         killed: ids whose end was asked for.
+        began_us: boot clock when the call began; 0: not known.
         now: of the pool.
     """
-    began, finished = child.began(number, now.boot_us), now.wall_us
-    started = finished - (now.boot_us - began) if began else finished
+    finished = now.wall_us
+    started = finished - (now.boot_us - began_us) if began_us else finished
     outcome, failure = _why(child, number, call, status, now.boot_us)
     work = child.heard.pop(number)
     return [

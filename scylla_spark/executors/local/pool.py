@@ -11,15 +11,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.output import OutputTerms
-from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
-from scylla_spark.executors.interface import Kind, LogKeeper, Sink
+from scylla_spark.executors.interface import LogKeeper, Sink
 from scylla_spark.executors.local.child_handle import ChildHandle
 from scylla_spark.executors.local.crews import Limits
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
@@ -28,9 +27,7 @@ from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.sandbox import Sandboxed
 from scylla_spark.executors.local.supervisor import LOCAL, Supervisor
 from scylla_spark.handlers.description import HandlerInfo
-
-if TYPE_CHECKING:
-    from scylla_spark.config.settings import Settings
+from scylla_spark.handlers.isolation import SANDBOX
 
 _log = logging.getLogger(__name__)
 _SOON_US = 10_000
@@ -57,7 +54,8 @@ class LocalPool:
         executor: the name of the executor that it is; "local": of all that run `async def` handlers, too.
         sessions: see `ForkserverHandle`.
         variables: further variables of the process that imports the handlers.
-        apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
+        apart: the handler that it is for, where that asks for children of its own kind, and whose level of isolation it writes
+            onto every attempt; None: it is for all.
         spans: whether each call is a span of OpenTelemetry.
     """
 
@@ -77,7 +75,7 @@ class LocalPool:
         apart: Sandboxed | None = None,
         spans: bool = False,
     ) -> None:
-        self._executor = executor
+        self._executor = executor if apart is None else f"own/{apart.handler}"
         self._sessions, self._variables = sessions, variables
         self._apart = apart
         self._spans = spans
@@ -109,12 +107,11 @@ class LocalPool:
         self._logs = keeper
 
     def keep_outputs(self, terms: OutputTerms) -> None:
-        """Says where files are kept that attempts leave behind; before `start`."""
-        self._outputs = terms
-
-    def hand_outputs_over(self, desk: OutputDesk) -> None:
-        """Has children hand such files over to a desk, since they reach no folder; before `start`."""
-        self._output_desk = desk
+        """Says where files are kept that attempts leave behind; out of a sandbox they are handed over; before `start`."""
+        if self._apart is not None and self._apart.isolation.level == SANDBOX:
+            self._output_desk = OutputDesk(terms)
+        else:
+            self._outputs = terms
 
     def start(self, sink: Sink) -> None:
         """Imports the handlers in a process of their own, starts the first children and begins to accept work.
@@ -159,7 +156,9 @@ class LocalPool:
             for child in speakers:
                 news = child.heard.take_news()
                 found.update(
-                    (child.calls[number][0].id, note) for number, note in news.items() if number in child.calls
+                    (child.calls[number][0].id, self._marked(note))
+                    for number, note in news.items()
+                    if number in child.calls
                 )
         return found
 
@@ -167,6 +166,8 @@ class LocalPool:
         """Takes invocations and gives them to children that are free, without waiting for anything."""
         if not batch:
             return
+        if self._output_desk is not None:
+            self._output_desk.begin(batch)
         with self._lock:
             supervisor = self._supervisor
             supervisor.submit(batch)
@@ -200,6 +201,8 @@ class LocalPool:
         self._nudge()
         if thread is not threading.current_thread():
             thread.join()
+        if self._output_desk is not None:
+            self._output_desk.stop()
 
     # ---- what Supervisor asks of us, always from the pool's thread ----
 
@@ -378,9 +381,19 @@ class LocalPool:
             done, self._supervisor.done = self._supervisor.done, []
         try:
             if done:
-                self._sink(done)
+                if self._output_desk is not None:
+                    self._output_desk.end(one.id for one in done)
+                self._sink(done if self._apart is None else [self._with_level(one) for one in done])
         except Exception:
             _log.exception("a callback of the pool failed")
+
+    def _with_level(self, outcome: Outcome) -> Outcome:
+        if outcome.outcome == NOT_STARTED:
+            return outcome
+        return outcome._replace(work=self._marked(outcome.work or WorkNote()))
+
+    def _marked(self, note: WorkNote) -> WorkNote:
+        return note if self._apart is None else note._replace(isolation=self._apart.isolation.level)
 
     def _nudge(self) -> None:
         with contextlib.suppress(BlockingIOError, ValueError, OSError):
@@ -390,23 +403,3 @@ class LocalPool:
 def _has(child: ChildHandle, number: int) -> bool:
     """Whether a child has the invocation of that id now; from any thread."""
     return any(item.id == number for call in tuple(child.calls.values()) for item in call)
-
-
-def _from_settings(settings: Settings) -> LocalPool:
-    dispatch = settings.dispatch
-    return LocalPool(
-        settings.handlers,
-        min_children=dispatch.min_children,
-        max_children=dispatch.max_children,
-        pass_environment=dispatch.pass_environment,
-        longest_s=dispatch.longest_run.total_seconds(),
-        spans=settings.otel.enabled,
-    )
-
-
-KIND: Final = Kind(
-    _from_settings,
-    wanted=lambda settings: True,
-    turned_on_by="it always is on in a dispatcher",
-    needs_session=lambda settings: False,
-)

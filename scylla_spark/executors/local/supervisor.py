@@ -223,10 +223,11 @@ class Supervisor:
         if begun == 0 and not child.ending:
             self._spawn_from_us = now + _LONGEST_TICK_US  # it could not even start: do not try in a tight loop
         first = next(iter(child.calls), 0)
+        began = dict(child.running(now))
         for number in reversed(list(child.calls)):
             call = child.pop(number)
             if number <= begun or (number == first and child.fault and self._again(call)):
-                self._lose(child, number, call, status, now)
+                self._lose(child, number, call, status, began.get(number, 0), now)
             else:
                 self._take_back(call)
         del self.children[child.number], self._crews[child.executor].children[child.number]
@@ -297,8 +298,9 @@ class Supervisor:
             backlog.finish(gone)
             self.done += [Outcome(item.id, NOT_STARTED) for item in gone]
 
-    def _lose(self, child: ChildHandle, number: int, call: Call, status: int, now: int) -> None:
-        self._conclude(call, lost(child, number, call, status, self._killed, Moment(now_us(), now)))
+    def _lose(self, child: ChildHandle, number: int, call: Call, status: int, began_us: int, now: int) -> None:
+        moment = Moment(now_us(), now)
+        self._conclude(call, lost(child, number, call, status, killed=self._killed, began_us=began_us, now=moment))
         self._forget(call)
         self._crew_of[call[0].handler].ended(call, SLOW_US)
 

@@ -45,7 +45,7 @@ from scylla_spark.services.dispatch.engine_settings import (
     queue_terms,
     runner_of,
 )
-from scylla_spark.services.dispatch.executor_catalog import BUILT_IN, asked_for, turned_on_by
+from scylla_spark.services.dispatch.executor_catalog import BUILT_IN, turned_on_by
 from scylla_spark.services.dispatch.failed_attempts import FailedAttempts
 from scylla_spark.services.dispatch.failed_sends import FailedSends
 from scylla_spark.services.dispatch.follow_ups import FollowUpSender
@@ -177,9 +177,6 @@ class Dispatcher:
             self._begin(executor)
             self.handlers |= executor.handlers()
             self.executors |= dict.fromkeys(executor.rooms(), executor)
-        for name, executor in asked_for(self.settings, self.handlers).items():
-            self._begin(executor)
-            self.executors[name] = executor
         self._warn_of_what_is_off()
         self.executors[UNSANDBOXED] = Unsandboxed()
         self.executors[UNSANDBOXED].start(self.finished)

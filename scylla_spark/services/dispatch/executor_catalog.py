@@ -10,18 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.executors.interface import Executor, Kind
-from scylla_spark.handlers.description import HandlerInfo
 
 if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings
 
 EXECUTORS: Final[Mapping[str, str]] = {
-    "local": "scylla_spark.executors.local.pool",
+    "local": "scylla_spark.executors.local.local_executors",
     "spark": "scylla_spark.executors.spark.pool",
     "connect": "scylla_spark.executors.connect.pool",
 }
 """Name → module; each has a `KIND`."""
-_APART: Final = "scylla_spark.executors.local.isolated_pools"
 BUILT_IN: Final[Mapping[str, str]] = {"notify": "scylla_spark.executors.notify.executor"}
 """Those that run handlers of ours alone, so that no handler can choose them."""
 _ALL: Final = {**EXECUTORS, **BUILT_IN}
@@ -30,17 +28,6 @@ _ALL: Final = {**EXECUTORS, **BUILT_IN}
 def executors(settings: Settings) -> dict[str, Executor]:
     """The executors that the settings ask for, by name; not started."""
     return {name: kind.make(settings) for name, kind in _wanted(settings).items()}
-
-
-def asked_for(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[str, Executor]:
-    """Executors that are there only where handlers ask for them, by name; not started.
-
-    Args:
-        settings: of the deployment.
-        handlers: all that are known.
-    """
-    found: dict[str, Executor] = import_module(_APART).executors(settings, handlers)
-    return found
 
 
 def needs_session(settings: Settings) -> bool:

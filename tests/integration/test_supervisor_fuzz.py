@@ -17,11 +17,16 @@ from scylla_spark.executors.local.crews import Limits
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.supervisor import Supervisor
 from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.messages import CANCELLED
 from scylla_spark.handlers.shared_memory import SharedMemory
 from tests.support.executor_conformance import invocation
 
 LIMITS = Limits(min_children=1, fast_children=2, max_children=4, idle_us=5_000_000, grace_ms=100)
-HANDLERS = {"noop": HandlerInfo("noop"), "many": HandlerInfo("many", max_batch=5)}
+HANDLERS = {
+    "noop": HandlerInfo("noop"),
+    "many": HandlerInfo("many", max_batch=5),
+    "loop": HandlerInfo("loop", concurrency=4),
+}
 SEEDS = 400
 
 
@@ -59,9 +64,14 @@ class Puppet:
             self.pending += self.sock.recv(1 << 20)
         while len(self.pending) >= 4:
             size = struct.unpack(">I", self.pending[:4])[0]
-            self.calls += json.loads(self.pending[4 : 4 + size])[0]
+            orders, cancels = json.loads(self.pending[4 : 4 + size])
+            self.calls += orders
+            self.cancel(cancels)
             self.pending = self.pending[4 + size :]
         self.dice.choice(self.habits)(now)
+
+    def cancel(self, numbers: list[int]) -> None:
+        assert not numbers, "only calls on a loop are cancelled by a message"
 
     def rest(self, now: int) -> None:
         """Nothing."""
@@ -70,10 +80,7 @@ class Puppet:
         """What a child of ours does: it begins a call, or reports the one that it has begun."""
         if self.running:
             row = self.record(self.running, now)
-            self.slot.put(json.dumps(row).encode())
-            self.slot.rest()
-            self.say(b"[" + self.slot.take() + b"]")
-            self.slot.clear()
+            self.report(row)
             self.running = 0
         elif self.calls:
             item = self.calls.pop(0)
@@ -84,6 +91,12 @@ class Puppet:
             else:
                 self.failed = abs(item[0])
                 self.say(json.dumps([[abs(item[0]), "returned"]]).encode())
+
+    def report(self, row: list) -> None:
+        self.slot.put(json.dumps(row).encode())
+        self.slot.rest()
+        self.say(b"[" + self.slot.take() + b"]")
+        self.slot.clear()
 
     def record(self, number: int, now: int) -> list:
         if self.tasks:
@@ -146,6 +159,35 @@ class Puppet:
             self.sock.send(data)
 
 
+class LoopPuppet(Puppet):
+    """A child with many calls at once."""
+
+    def __init__(self, child: ChildHandle, dice: random.Random, *, honest: bool = False) -> None:
+        super().__init__(child, dice, honest=honest)
+        self.begun: list[int] = []
+
+    def work(self, now: int) -> None:
+        if self.calls and self.dice.random() < 0.6:
+            number, _, start_by_us, *_ = self.calls.pop(0)
+            self.slot.claim(number, 0)
+            if start_by_us < now:
+                self.say(json.dumps([[number, "returned", 0, 0, None, None, 0]]).encode())
+            else:
+                self.begun.append(number)
+        elif self.begun:
+            self.report(self.record(self.begun.pop(self.dice.randrange(len(self.begun))), now))
+
+    def cancel(self, numbers: list[int]) -> None:
+        for number in numbers:
+            if number in self.begun:
+                self.begun.remove(number)
+                self.report([number, "failed", 0, 10, None, [CANCELLED, "It was cancelled.", ""], 0])
+
+    def hush(self, now: int) -> None:
+        if self.begun:
+            self.begun.pop()
+
+
 class Stage:
     """A supervisor whose children are puppets."""
 
@@ -160,7 +202,8 @@ class Stage:
         self.told: Counter[int] = Counter()
 
     def spawn(self, child: ChildHandle) -> None:
-        self.puppets[child.number] = Puppet(child, self.dice, honest=self.honest)
+        puppet = LoopPuppet if child.on_loop else Puppet
+        self.puppets[child.number] = puppet(child, self.dice, honest=self.honest)
 
     def kill_child(self, number: int, grace_ms: int) -> None:
         self.puppets[number].killed = True
@@ -198,7 +241,9 @@ def test_children_that_do_anything_leave_one_outcome_for_each_invocation(part):
     for seed in range(part, SEEDS, 5):
         stage = Stage(seed)
         calls = [
-            invocation(stage.dice.choice(["noop", "many"]), lane=f"l{stage.dice.randrange(20)}", timeout_ms=3000)
+            invocation(
+                stage.dice.choice(["noop", "many", "loop"]), lane=f"l{stage.dice.randrange(20)}", timeout_ms=3000
+            )
             for _ in range(30)
         ]
         stage.supervisor.submit(calls)
@@ -218,7 +263,7 @@ def test_what_was_named_as_running_is_never_handed_back(part):
         dice = stage.dice
         calls = [
             invocation(
-                dice.choice(["noop", "noop", "many"]), lane=f"l{dice.randrange(20)}", timeout_ms=60_000
+                dice.choice(["noop", "many", "loop"]), lane=f"l{dice.randrange(20)}", timeout_ms=60_000
             )._replace(start_by_us=dice.choice([1, 1 << 62, 1 << 62]))
             for _ in range(60)
         ]

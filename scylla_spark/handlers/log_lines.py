@@ -70,7 +70,14 @@ class CallLines:
         self.open: dict[str, OpenLine] = {}
 
     def add(self, stream: str, level: str | None, text: str, fields: str | None) -> None:
-        """Takes one line."""
+        """Takes one line.
+
+        Args:
+            stream: stdout, stderr or logging.
+            level: of a record of `logging`; None: it was printed.
+            text: without the end of the line.
+            fields: of a record: text of a JSON object.
+        """
         raise NotImplementedError
 
     def end(self) -> None:

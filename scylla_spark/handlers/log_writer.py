@@ -59,7 +59,15 @@ class LogWriter(LineWriter):
             self._memory.release()
 
     def line(self, call: _Call, stream: str, level: str | None, text: str, fields: str | None) -> None:
-        """Hands over one line; one that a signal handler writes in the midst of another is not kept."""
+        """Hands over one line; one that a signal handler writes in the midst of another is not kept.
+
+        Args:
+            call: that has written it.
+            stream: stdout, stderr or logging.
+            level: of a record of `logging`; None: it was printed.
+            text: without the end of the line.
+            fields: of a record: text of a JSON object.
+        """
         if self._busy:
             return
         self._busy = True

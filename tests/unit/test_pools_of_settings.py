@@ -14,7 +14,6 @@ from scylla_spark.services.dispatch import executor_catalog as catalog
 HANDLERS = [
     HandlerInfo("limited", isolation=Isolation(level="limits")),
     HandlerInfo("boxed", isolation=Isolation(level="sandbox")),
-    HandlerInfo("waits", concurrency=9),
 ]
 
 

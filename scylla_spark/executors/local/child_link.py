@@ -26,8 +26,6 @@ from scylla_spark.handlers.registry import Handler
 from scylla_spark.handlers.shared_memory import SharedMemory
 from scylla_spark.handlers.spans import CallSpan, Spans, attempt_of
 
-FLUSH_RECORDS: Final = 64
-FLUSH_US: Final = 3_000
 _RECV_BYTES: Final = 256 * 1024
 
 
@@ -72,7 +70,8 @@ class ChildLink:
         logs: takes what is written, as lines of the calls that write it; None: they are not kept.
 
     Attributes:
-        unsent: how many records are kept in the memory, and were not sent.
+        unsent: how many records are kept in the memory, and were not sent …
+        unsent_us: … and since when (boot clock); when they are sent is for the runner to say.
     """
 
     def __init__(self, sock: socket.socket, slot: SharedMemory, setup: ChildSetup, logs: LogWriter | None) -> None:
@@ -83,7 +82,7 @@ class ChildLink:
         self.unsent = 0
         self._pid = os.getpid()
         self._reader = FrameReader()
-        self._sent_us = 0
+        self.unsent_us = 0
         self._lock = threading.Lock()  # a thread of a handler may say something at any time
 
     def receive(self, flags: int = 0) -> list[Any] | None:
@@ -158,10 +157,8 @@ class ChildLink:
                 self.send(pack(b"[" + data + b"]"))
                 return
         if not self.unsent:
-            self._sent_us = now
+            self.unsent_us = now
         self.unsent += 1
-        if self.unsent >= FLUSH_RECORDS or now - self._sent_us >= FLUSH_US:
-            self.flush()
 
     def flush(self) -> None:
         """Sends the records that are kept."""

@@ -21,6 +21,8 @@ from scylla_spark.handlers.messages import BATCH, RETURNED, CallRecord, Order, V
 from scylla_spark.handlers.restore_process import Surroundings
 from scylla_spark.handlers.spans import whole
 
+FLUSH_RECORDS: Final = 64
+FLUSH_US: Final = 3_000
 QUICK_US: Final = 1_000
 
 
@@ -84,6 +86,8 @@ class InTurn:
             self._failed = number
         record = CallRecord(number, outcome, started, duration, result, failure, after_ms)
         link.report(record, ended, behind=notes is not None and notes.asked)
+        if link.unsent >= FLUSH_RECORDS or ended - link.unsent_us >= FLUSH_US:
+            link.flush()
 
     def _kept(
         self, order: Order, started_us: int, notes: CallNotes | None

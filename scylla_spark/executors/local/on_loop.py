@@ -12,7 +12,7 @@ import socket
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.tasks.task import SUCCEEDED, TIMED_OUT
@@ -31,6 +31,8 @@ from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.messages import CANCELLED, RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
 from scylla_spark.handlers.registry import Handler
 from scylla_spark.handlers.spans import CallSpan
+
+_FLUSH_RECORDS: Final = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -176,6 +178,8 @@ class OnLoop:
         self._link.report(record, now, behind=behind)
         if self._link.unsent == 1:
             self._loop.call_soon(self._link.flush)
+        elif self._link.unsent >= _FLUSH_RECORDS:
+            self._link.flush()
 
 
 def _verdict_of(task: asyncio.Task[Verdict], told: str) -> Verdict:

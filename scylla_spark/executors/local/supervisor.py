@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import groupby
 from typing import Final, Protocol
 
 from scylla_spark.clock import boot_us, now_us
@@ -61,7 +62,6 @@ class Supervisor:
         self.children: dict[int, ChildHandle] = {}
         self.done: list[Outcome] = []
         self.forkserver_stuck = False
-        self._handlers = handlers
         self._nursery = nursery
         shared = InTurn(limits, handlers)
         self._crews: dict[str, Crew] = {executor: shared}
@@ -84,18 +84,14 @@ class Supervisor:
         if self._stop_us:
             self.done += [Outcome(item.id, NOT_STARTED) for item in batch]
             return
-        crews = {self._crew_of.get(item.handler) for item in batch}
-        if None in crews:
-            now = now_us()
-            for item in batch:
-                if item.handler not in self._handlers:
-                    failure = Failure("handler_unknown", f"No handler {item.handler!r} is registered here.")
-                    self.done.append(Outcome(item.id, FAILED, now, now, failure=failure))
-        for crew in crews:
+        now = now_us()
+        for name, items in groupby(batch, lambda item: item.handler):
+            crew = self._crew_of.get(name)
             if crew is not None:
-                crew.backlog.add(
-                    batch if len(crews) == 1 else [item for item in batch if self._crew_of.get(item.handler) is crew]
-                )
+                crew.backlog.add(items)
+                continue
+            failure = Failure("handler_unknown", f"No handler {name!r} is registered here.")
+            self.done += [Outcome(item.id, FAILED, now, now, failure=failure) for item in items]
 
     def kill(self, ids: Iterable[int], now: int, grace_ms: int = 0) -> None:
         """Ends these invocations as soon as possible; those that run are given a grace, in which they are only asked to.
@@ -223,14 +219,14 @@ class Supervisor:
         if begun == 0 and not child.ending:
             self._spawn_from_us = now + _LONGEST_TICK_US  # it could not even start: do not try in a tight loop
         first = next(iter(child.calls), 0)
-        began = dict(child.running(now))
+        began, crew = dict(child.running(now)), self._crews[child.executor]
         for number in reversed(list(child.calls)):
             call = child.pop(number)
             if number <= begun or (number == first and child.fault and self._again(call)):
                 self._lose(child, number, call, status, began.get(number, 0), now)
             else:
-                self._take_back(call)
-        del self.children[child.number], self._crews[child.executor].children[child.number]
+                self._take_back(crew, call)
+        del self.children[child.number], crew.children[child.number]
         child.close()
 
     def _again(self, call: Call) -> bool:
@@ -242,14 +238,15 @@ class Supervisor:
         return False
 
     def _settle(self, child: ChildHandle, finished: Iterable[Finished]) -> None:
-        now = Moment(now_us(), 0)
+        crew, now = self._crews[child.executor], Moment(now_us(), 0)
         for call, report in finished:
             if not report.verdicts:
-                self._take_back(call)
+                self._take_back(crew, call)
                 continue
-            duration = report.duration_us
-            self._conclude(call, self._outcomes(child, call, report, now))
-            self._crew_of[call[0].handler].ended(call, duration)
+            plain = not (child.ending or child.on_loop)
+            outcomes = reported(call, report, now) if plain else self._outcomes(child, call, report, now)
+            self._conclude(crew, call, outcomes)
+            crew.ended(call, report.duration_us)
             if self._killed or self._unbegun:
                 self._forget(call)
 
@@ -269,9 +266,9 @@ class Supervisor:
         self._killed.difference_update(ids)
         self._unbegun.difference_update(ids)
 
-    def _conclude(self, call: Call, outcomes: list[Outcome]) -> None:
+    def _conclude(self, crew: Crew, call: Call, outcomes: list[Outcome]) -> None:
         """Outcomes of a call; after one that did not succeed, what waits behind it in its lane is handed back."""
-        backlog = self._crew_of[call[0].handler].backlog
+        backlog = crew.backlog
         self.done += outcomes
         for place, outcome in enumerate(outcomes):
             if outcome.outcome != SUCCEEDED:
@@ -279,9 +276,9 @@ class Supervisor:
                 self.done += [Outcome(behind.id, NOT_STARTED) for behind in backlog.fail(ordering_id)]
         backlog.finish(call)
 
-    def _take_back(self, call: Call) -> None:
+    def _take_back(self, crew: Crew, call: Call) -> None:
         """Puts a call that did not run back into the backlog, or hands it back, and then what is behind it in its lane too."""
-        backlog, now = self._crew_of[call[0].handler].backlog, boot_us()
+        backlog, now = crew.backlog, boot_us()
         late = {item.key.ordering_id for item in call if item.start_by_us <= now}
         for ordering_id in late:  # nothing may overtake what could not start in time
             self.done += [Outcome(behind.id, NOT_STARTED) for behind in backlog.fail(ordering_id)]
@@ -300,9 +297,12 @@ class Supervisor:
 
     def _lose(self, child: ChildHandle, number: int, call: Call, status: int, began_us: int, now: int) -> None:
         moment = Moment(now_us(), now)
-        self._conclude(call, lost(child, number, call, status, killed=self._killed, began_us=began_us, now=moment))
+        crew = self._crews[child.executor]
+        self._conclude(
+            crew, call, lost(child, number, call, status, killed=self._killed, began_us=began_us, now=moment)
+        )
         self._forget(call)
-        self._crew_of[call[0].handler].ended(call, SLOW_US)
+        crew.ended(call, SLOW_US)
 
     # ---- time ----
 
@@ -352,7 +352,7 @@ class Supervisor:
             if reason or unwanted or hangs or child.unforked(now):
                 child.revoke(now)
             for call in child.reclaim(now):
-                self._take_back(call)
+                self._take_back(self._crews[child.executor], call)
         if child.behind:
             return now + (RECLAIM_US if child.revoking else _TICK_US)
         if not due:  # nothing runs

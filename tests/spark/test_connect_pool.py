@@ -37,7 +37,7 @@ def running(spark):
     running = Running(pool, slack_s=20)
     assert pool.rooms()["connect"] == 0
     pool.attach(spark)
-    eventually(pool.room, _PATIENCE)
+    eventually(lambda: pool.rooms()["connect"], _PATIENCE)
     yield running
     pool.stop(drain_s=0)
 
@@ -112,7 +112,7 @@ def test_a_handler_whose_server_is_gone_fails_within_its_time():
     pool = _pool(ServerAddress("sc://localhost:1", ""))
     running = Running(pool)
     try:
-        eventually(pool.room, _PATIENCE)
+        eventually(lambda: pool.rooms()["connect"], _PATIENCE)
         call = invocation("query", {"sql": "SELECT 1"}, timeout_ms=1_000)
         running.executor.submit([call])
         (outcome,) = running.wait([call], within=_PATIENCE)
@@ -126,7 +126,7 @@ def test_tasks_say_why_where_the_children_cannot_be():
         ["no_such_module_of_handlers"], server=ServerAddress("sc://localhost:1", ""), sessions=1, longest_s=1
     )
     running = Running(pool)
-    eventually(pool.room, _PATIENCE)
+    eventually(lambda: pool.rooms()["connect"], _PATIENCE)
     outcome = running.one("query", {})
     assert outcome.failure is not None
     assert (outcome.outcome, outcome.failure.kind) == ("failed", UNAVAILABLE)
@@ -138,7 +138,7 @@ def test_a_silent_server_holds_every_end_up_for_one_release_and_a_stop_not_for_l
     with socket.create_server(("127.0.0.1", 0)) as silent:
         pool = _pool(ServerAddress(f"sc://127.0.0.1:{silent.getsockname()[1]}", ""))
         running = Running(pool, slack_s=20)
-        eventually(pool.room, _PATIENCE)
+        eventually(lambda: pool.rooms()["connect"], _PATIENCE)
         calls = [invocation("echo", number) for number in range(4)]
         assert [one.outcome for one in running.run(*calls, within=_PATIENCE)] == ["succeeded"] * 4
         told = [running.reported_at[call.id] for call in calls]

@@ -45,12 +45,19 @@ class InTurn:
     Args:
         limits: of the pool.
         handlers: by every name that tasks may use.
+
+    Attributes:
+        children: those that it has now, by number.
+        backlog: what waits for them.
+        min_children: how many it keeps without work.
+        spawn_from_us: boot clock before which it starts none, since one has just died before it began.
     """
 
     on_loop: Final = False
 
     def __init__(self, limits: Limits, handlers: Mapping[str, HandlerInfo]) -> None:
         self.children: dict[int, ChildHandle] = {}
+        self.spawn_from_us = 0
         self.backlog = Backlog(lambda name: handlers[name].max_batch)
         self.min_children = limits.min_children
         self._limits = limits
@@ -136,6 +143,8 @@ class OnLoop:
 
     Args:
         info: the handler.
+
+    Attributes: as those of `InTurn`.
     """
 
     on_loop: Final = True
@@ -143,6 +152,7 @@ class OnLoop:
 
     def __init__(self, info: HandlerInfo) -> None:
         self.children: dict[int, ChildHandle] = {}
+        self.spawn_from_us = 0
         self.backlog = Backlog(lambda name: None)
         self._at_once = info.concurrency or 1
 

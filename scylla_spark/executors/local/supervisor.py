@@ -169,7 +169,7 @@ class Supervisor:
             return False
         grew = False
         for name, crew in self._crews.items():
-            for _ in range(crew.missing(now)):
+            for _ in range(crew.missing(now) if now >= crew.spawn_from_us else 0):
                 child = ChildHandle(self._next_number, now, self.limits.longest_ms, executor=name, on_loop=crew.on_loop)
                 self._next_number += 1
                 self.children[child.number] = crew.children[child.number] = child
@@ -215,11 +215,11 @@ class Supervisor:
             now: boot clock, microseconds.
         """
         self._settle(child, child.drain(now))
-        begun = child.begun()
+        begun, crew = child.begun(), self._crews[child.executor]
         if begun == 0 and not child.ending:
-            self._spawn_from_us = now + _LONGEST_TICK_US  # it could not even start: do not try in a tight loop
+            crew.spawn_from_us = now + _LONGEST_TICK_US  # it could not even start: do not try in a tight loop
         first = next(iter(child.calls), 0)
-        began, crew = dict(child.running(now)), self._crews[child.executor]
+        began = dict(child.running(now))
         for number in reversed(list(child.calls)):
             call = child.pop(number)
             if number <= begun or (number == first and child.fault and self._again(call)):
@@ -251,15 +251,15 @@ class Supervisor:
                 self._forget(call)
 
     def _outcomes(self, child: ChildHandle, call: Call, report: Report, now: Moment) -> list[Outcome]:
-        """Those of a call that has ended by itself, though it may have been told to: its time was over, or it was killed."""
-        told = child.ending == TIMED_OUT and report.number in child.victims
+        """The outcomes of a call that ended by itself, possibly after its time was over or after it was cancelled."""
+        timed_out = child.ending == TIMED_OUT and report.number in child.victims
         why = report.verdicts[0].failure if child.on_loop else None
         if why is not None:
-            told = told or why.kind == TIMED_OUT
+            timed_out = timed_out or why.kind == TIMED_OUT
             if why.kind == CANCELLED:
                 killed = Failure(KILLED, "It was cancelled while it ran.")
                 return [one._replace(outcome=TIMED_OUT, failure=killed) for one in reported(call, report, now)]
-        return (late if told and report.duration_us >= timeout_us(call) else reported)(call, report, now)
+        return (late if timed_out and report.duration_us >= timeout_us(call) else reported)(call, report, now)
 
     def _forget(self, call: Call) -> None:
         ids = [item.id for item in call]

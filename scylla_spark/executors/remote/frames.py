@@ -1,0 +1,164 @@
+"""What a dispatcher and a Spark worker say to each other, as JSON values in the frames of a `Link`.
+
+A worker runs user code, so its dispatcher believes nothing of what it says: `read_from_worker` checks forms and bounds. Ends and notes
+of calls have the forms that children use (`handlers.messages`), with the id of the invocation as number of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Invocation, LastError
+from scylla_spark.handlers.framing import ProtocolError
+
+TASKS: Final = "tasks"
+KILL: Final = "kill"
+RECALL: Final = "recall"
+DRAIN: Final = "drain"
+BEAT: Final = "beat"
+BEGUN: Final = "begun"
+ENDS: Final = "ends"
+SAYS: Final = "says"
+DEAD: Final = "dead"
+_MOST: Final = 1 << 62
+_MOST_NAMES: Final = 10_000
+_MOST_TEXT: Final = 2_000
+
+
+class Lease(NamedTuple):
+    """A heartbeat of the dispatcher.
+
+    Attributes:
+        until_us: boot clock of the worker after which it runs no handler, unless it has heard a later one.
+        sent_us: boot clock of the dispatcher.
+    """
+
+    until_us: int
+    sent_us: int
+
+
+class Room(NamedTuple):
+    """What a worker would take of the tasks of one executor name.
+
+    Attributes:
+        free: how many more would start soon.
+        taken: how many it had received in all when it counted.
+    """
+
+    free: int
+    taken: int
+
+
+Rooms = dict[str, Room]
+
+
+class Beat(NamedTuple):
+    """A heartbeat of a worker.
+
+    Attributes:
+        echo_us: `Lease.sent_us` of the lease that it answers; 0: of none.
+        received_us: boot clock of the worker when it received that.
+        answered_us: boot clock of the worker when it wrote this.
+        rooms: by executor name.
+        memory: bytes that the worker and its children use.
+    """
+
+    echo_us: int
+    received_us: int
+    answered_us: int
+    rooms: Rooms
+    memory: int
+
+
+def task_fields(item: Invocation, start_by_us: int) -> list[Any]:
+    """An invocation as it is written.
+
+    Args:
+        item: the invocation.
+        start_by_us: boot clock of the worker after which it must not start.
+    """
+    return [*item.key, *item[:1], *item[2:10], start_by_us, *item[11:]]
+
+
+def read_task(fields: list[Any]) -> Invocation:
+    """The invocation that was written so."""
+    time_us, ordering_id, uniqueness_key, number, *rest = fields
+    error, tags = rest[10], rest[12]
+    rest[10] = None if error is None else LastError(*error)
+    rest[12] = tuple(tags)
+    return Invocation(number, TaskKey(time_us, ordering_id, uniqueness_key), *rest)
+
+
+def read_beat(body: Sequence[Any]) -> Beat:
+    """A heartbeat of a worker.
+
+    Raises:
+        ProtocolError: it is not of that form.
+    """
+    if len(body) != 6:
+        raise ProtocolError("a heartbeat that has not six fields")
+    _, *times, rooms, memory = body
+    if not all(map(_is_count, (*times, memory))):
+        raise ProtocolError("a heartbeat without times and memory")
+    return Beat(*times, read_rooms(rooms), memory)
+
+
+def read_ends(body: Sequence[Any]) -> tuple[list[Any], Rooms]:
+    """Records of attempts that have ended, not checked, and what the worker would take now.
+
+    Raises:
+        ProtocolError: it is not of that form.
+    """
+    if len(body) != 3 or type(body[1]) is not list:
+        raise ProtocolError("ends that are no list and no rooms")
+    return body[1], read_rooms(body[2])
+
+
+def read_rooms(value: object) -> Rooms:
+    """What a worker would take, by executor name.
+
+    Raises:
+        ProtocolError: it is not of that form.
+    """
+    if type(value) is not dict or len(value) > _MOST_NAMES:
+        raise ProtocolError("rooms that are no object")
+    return {name: _room(room) for name, room in value.items()}
+
+
+def read_begun(body: Sequence[Any]) -> dict[int, int]:
+    """Id → boot clock of the worker when its handler began.
+
+    Raises:
+        ProtocolError: it is not of that form.
+    """
+    if len(body) != 2 or type(body[1]) is not list:
+        raise ProtocolError("starts that are no list")
+    found: dict[int, int] = {}
+    for pair in body[1]:
+        if type(pair) is not list or len(pair) != 2 or not all(map(_is_count, pair)):
+            raise ProtocolError("a start that is no id and no time")
+        found[pair[0]] = pair[1]
+    return found
+
+
+def read_dead(body: Sequence[Any]) -> str:
+    """Why a worker has ended all its handlers.
+
+    Raises:
+        ProtocolError: it is not of that form.
+    """
+    if len(body) != 2 or type(body[1]) is not str:
+        raise ProtocolError("an end without a reason")
+    return body[1][:_MOST_TEXT]
+
+
+def _room(value: object) -> Room:
+    if type(value) is not list or len(value) != 2 or not all(map(_is_count, value)):
+        raise ProtocolError("a room that is not two counts")
+    return Room(*value)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MOST

@@ -1,0 +1,141 @@
+"""What a dispatcher knows of one Spark worker: its connection, its clock, its room, and the attempts that it was given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
+from scylla_spark.executors.remote.frames import BEAT, DRAIN, KILL, RECALL, TASKS, Beat, Rooms, task_fields
+from scylla_spark.executors.remote.link import Link
+
+_FOR_EVER: Final = 1 << 61
+
+
+class Hello(NamedTuple):
+    """What a worker says of itself when it connects for the first time; proven by the key of its job.
+
+    Attributes:
+        executor_id: of Spark.
+        host: name or address of its machine.
+        handlers: names that it can run, in the version that the dispatcher has.
+    """
+
+    executor_id: str
+    host: str
+    handlers: frozenset[str]
+
+
+class Held:
+    """An attempt that a worker has.
+
+    Attributes:
+        item: the attempt.
+        name: of its executor.
+        sent_us: boot clock.
+        begun_us: boot clock of the dispatcher when its handler began, as the worker reports; 0: not reported.
+        recalled: it was asked for it.
+    """
+
+    __slots__ = ("begun_us", "item", "name", "recalled", "sent_us")
+
+    def __init__(self, item: Invocation, name: str, sent_us: int) -> None:
+        self.item = item
+        self.name = name
+        self.sent_us = sent_us
+        self.begun_us = 0
+        self.recalled = False
+
+
+class RemoteWorker:
+    """One Spark worker, seen from its dispatcher.
+
+    Args:
+        hello: what it says of itself.
+        now: boot clock of the dispatcher, microseconds, as everywhere here.
+        lease_us: how long a lease lasts.
+
+    Attributes:
+        connected: there is a connection to it.
+        draining: it gets no more work.
+        held: attempts that it has, by id, in the order sent.
+        leased_until_us: after this its handlers are dead, unless it gets another lease.
+        silent_since_us: when it was heard last.
+        rooms: what it would take, as it said last.
+    """
+
+    def __init__(self, hello: Hello, now: int, lease_us: int) -> None:
+        self.hello = hello
+        self.link = Link()
+        self.offset = BootOffset()
+        self.connected = True
+        self.draining = False
+        self.held: dict[int, Held] = {}
+        self.silent_since_us = now
+        self.leased_until_us = now + lease_us  # it has one from its first frame on
+        self.memory = 0
+        self.rooms: Rooms = {}
+        self._sent: Counter[str] = Counter()
+
+    def room(self, name: str) -> int:
+        """How many more attempts of an executor name it would take."""
+        room = self.rooms.get(name)
+        return 0 if room is None else max(0, room.free - (self._sent[name] - room.taken))
+
+    def clock(self, now: int, most_error_us: int) -> Offset | None:
+        """The offset of its boot clock; None if that is not known well enough to give it work."""
+        best = self.offset.best(now)
+        return best if best is not None and best.error_us <= most_error_us else None
+
+    def give(self, items: Collection[Invocation], name: str, clock: Offset, now: int) -> None:
+        """Sends attempts to it; none of them starts there after its `start_by_us`, by our clock."""
+        rows = []
+        for item in items:
+            self.held[item.id] = Held(item, name, now)
+            limit = item.start_by_us + clock.us - clock.error_us if item.start_by_us < _FOR_EVER else item.start_by_us
+            rows.append(task_fields(item, limit))
+        self._sent[name] += len(rows)
+        self.link.send([TASKS, name, rows])
+
+    def kill(self, ids: Collection[int], grace_ms: int) -> None:
+        """Asks for the end of attempts, whether they run or wait."""
+        self.link.send([KILL, sorted(ids), grace_ms])
+
+    def recall(self, ids: Collection[int]) -> None:
+        """Asks for attempts that have not begun; it returns those that it still can."""
+        for number in ids:
+            self.held[number].recalled = True
+        self.link.send([RECALL, sorted(ids)])
+
+    def drain(self) -> None:
+        """Gives it no more work, and asks for what has not begun."""
+        if not self.draining:
+            self.draining = True
+            self.link.send([DRAIN])
+
+    def lease(self, length_us: int, clock: Offset, now: int) -> list[object]:
+        """A frame that lets its handlers run until `length_us` from now, by the earliest reading of its clock."""
+        self.leased_until_us = max(self.leased_until_us, now + length_us)
+        return self.link.unnumbered([BEAT, now + length_us + clock.us - clock.error_us, now])
+
+    def heard(self, beat: Beat, now: int) -> None:
+        """Takes a heartbeat."""
+        if beat.echo_us:
+            self.offset.note(beat.echo_us, beat.received_us, beat.answered_us, now)
+        self.rooms = beat.rooms
+        self.memory = beat.memory
+
+    def waits(self, name: str, now: int, for_us: int) -> list[list[int]]:
+        """Lanes of which nothing that is here has begun for so long, as ids of their attempts in order; what was recalled is left out."""
+        lanes: dict[str, list[Held]] = {}
+        for held in self.held.values():
+            lanes.setdefault(held.item.key.ordering_id, []).append(held)
+        return [
+            [held.item.id for held in lane]
+            for lane in lanes.values()
+            if not any(
+                held.begun_us or held.recalled or held.name != name or now - held.sent_us < for_us for held in lane
+            )
+        ]

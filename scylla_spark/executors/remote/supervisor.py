@@ -1,0 +1,393 @@
+"""The dispatcher's end of a pool of Spark workers, as a state machine: requests, frames and time in; frames and outcomes out.
+
+A worker may be cut off, late, frozen or dead, and nobody can tell which. So it is given leases: it runs handlers only until the end
+of the last lease that it has heard. An attempt of a worker that is silent is lost when that lease, the time to kill handlers and
+the error of the clocks have passed, and not before: until then its lane waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.executors.backlog import Backlog
+from scylla_spark.executors.local.received_notes import Heard
+from scylla_spark.executors.local.report import Report, is_extension, read
+from scylla_spark.executors.remote.frames import (
+    BEAT,
+    BEGUN,
+    DEAD,
+    ENDS,
+    SAYS,
+    read_beat,
+    read_begun,
+    read_dead,
+    read_ends,
+)
+from scylla_spark.executors.remote.remote_worker import Held, Hello, RemoteWorker
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.framing import ProtocolError
+
+LOST: Final = "executor_lost"
+_LONGEST_TICK_US: Final = 1_000_000
+
+
+class Moment(NamedTuple):
+    """One moment on both clocks of the dispatcher, microseconds."""
+
+    wall_us: int
+    boot_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTerms:
+    """What both ends of a pool of Spark workers have agreed on, microseconds.
+
+    Attributes:
+        lease_us: how long a worker may run handlers after the dispatcher has written a lease.
+        beat_us: between two leases.
+        kill_us: how long a worker may take to kill its handlers.
+        most_error_us: a worker whose clock is known less well gets no work.
+        recall_us: how long an attempt waits at a worker before it is given to another one that is free.
+    """
+
+    lease_us: int
+    beat_us: int = 1_000_000
+    kill_us: int = 2_000_000
+    most_error_us: int = 250_000
+    recall_us: int = 100_000
+
+
+class RemoteSupervisor:
+    """The workers of a pool, and what they have or wait for. Not thread-safe.
+
+    Args:
+        terms: leases and limits.
+        handlers: by every name that tasks may use.
+
+    Attributes:
+        workers: those that may run handlers, by id.
+        done: outcomes to be handed on.
+        counts: events, for metrics.
+    """
+
+    def __init__(self, terms: RemoteTerms, handlers: Mapping[str, HandlerInfo]) -> None:
+        self.terms = terms
+        self.workers: dict[str, RemoteWorker] = {}
+        self.done: list[Outcome] = []
+        self.counts = {"late_outcomes": 0, "lost_workers": 0, "protocol_errors": 0, "recalled": 0}
+        self._handlers = handlers
+        self._heard: dict[str, Heard] = {}
+        self._given_up: set[str] = set()
+        names = sorted({info.executor for info in handlers.values()})
+        self._backlogs = {name: Backlog(self._max_batch) for name in names}
+        self._killed: set[int] = set()
+        self._beat_us = 0
+        self._stop_us = 0
+
+    # ---- requests ----
+
+    def submit(self, batch: Sequence[Invocation], now: Moment) -> None:
+        """Queues attempts; an unknown handler fails at once, and nothing starts after `stop`."""
+        for item in batch:
+            info = self._handlers.get(item.handler)
+            if self._stop_us:
+                self.done.append(Outcome(item.id, NOT_STARTED))
+            elif info is None:
+                failure = Failure("handler_unknown", f"No handler {item.handler!r} is registered here.")
+                self.done.append(Outcome(item.id, FAILED, now.wall_us, now.wall_us, failure=failure))
+            else:
+                self._backlogs[info.executor].add((item,))
+        self._fill(now.boot_us)
+
+    def kill(self, ids: Iterable[int], grace_ms: int = 0) -> None:
+        """Ends attempts: those that wait here are returned at once, the others when their worker reports their end."""
+        wanted = set(ids)
+        for backlog in self._backlogs.values():
+            self.done += [Outcome(item.id, NOT_STARTED) for item in backlog.discard(wanted)]
+        for worker in self.workers.values():
+            if found := wanted.intersection(worker.held):
+                self._killed |= found
+                worker.kill(found, grace_ms)
+
+    def stop(self, until_us: int) -> None:
+        """Returns what waits; what runs may go on until `until_us` (boot clock)."""
+        self._stop_us = max(1, until_us)
+        for backlog in self._backlogs.values():
+            self.done += [Outcome(item.id, NOT_STARTED) for item in backlog.discard()]
+        for worker in self.workers.values():
+            worker.drain()
+
+    def room(self, name: str) -> int:
+        """How many more attempts of an executor name would start soon; 0: hold back."""
+        backlog = self._backlogs.get(name)
+        if self._stop_us or backlog is None:
+            return 0
+        free = sum(worker.room(name) for worker in self.workers.values() if worker.connected and not worker.draining)
+        return max(0, free - len(backlog))
+
+    def waiting(self, name: str) -> int:
+        """How many attempts of an executor name wait here for a worker."""
+        return len(self._backlogs[name])
+
+    @property
+    def finished(self) -> bool:
+        """Whether no attempt is here or at a worker."""
+        return not any(map(len, self._backlogs.values())) and not any(w.held for w in self.workers.values())
+
+    def running(self, now: Moment) -> dict[int, int]:
+        """Id → wall clock of the start, of each attempt whose start was reported."""
+        ahead = now.wall_us - now.boot_us
+        return {
+            number: ahead + held.begun_us
+            for worker in self.workers.values()
+            for number, held in worker.held.items()
+            if held.begun_us
+        }
+
+    def notes(self) -> dict[int, WorkNote]:
+        """What attempts say of their work, of those that have said something since the last call."""
+        found: dict[int, WorkNote] = {}
+        for heard in self._heard.values():
+            if heard.news:
+                found |= heard.take_news()
+        return found
+
+    # ---- connections ----
+
+    def joined(self, worker_id: str, hello: Hello, now: int) -> bool:
+        """A worker connects for the first time; False if it must not: its id is in use, or was given up."""
+        if worker_id in self.workers or worker_id in self._given_up:
+            return False
+        self.workers[worker_id] = RemoteWorker(hello, now, self.terms.lease_us)
+        self._heard[worker_id] = Heard()
+        if self._stop_us:
+            self.workers[worker_id].drain()
+        return True
+
+    def rejoined(self, worker_id: str, their_received: int, now: int) -> bool:
+        """A worker connects again; False if it was given up, so that it must end its handlers.
+
+        Args:
+            worker_id: which one.
+            their_received: number of the last frame that it has taken.
+            now: boot clock.
+        """
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.connected:
+            return False
+        try:
+            worker.link.reconnected(their_received)
+        except ProtocolError:
+            self.counts["protocol_errors"] += 1
+            return False
+        worker.connected, worker.silent_since_us = True, now
+        return True
+
+    def cut(self, worker_id: str) -> None:
+        """The connection to a worker is closed. That proves nothing: it may come back, and its handlers run on."""
+        if (worker := self.workers.get(worker_id)) is not None:
+            worker.connected = False
+
+    def receive(self, worker_id: str, frame: Any, now: Moment) -> bool:
+        """Takes a frame; False if the connection must be closed, because no worker of ours sends that or it was given up."""
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            self.counts["late_outcomes"] += worker_id in self._given_up
+            return False
+        worker.silent_since_us = now.boot_us
+        try:
+            body = worker.link.receive(frame)
+            if body is not None:
+                self._take(worker_id, worker, body, now)
+        except ProtocolError:
+            self.counts["protocol_errors"] += 1
+            worker.connected = False
+            return False
+        self._fill(now.boot_us)
+        return worker_id in self.workers
+
+    def _take(self, worker_id: str, worker: RemoteWorker, body: Any, now: Moment) -> None:
+        if type(body) is not list or not body or type(body[0]) is not str:
+            raise ProtocolError("a body that is no list with a name")
+        kind = body[0]
+        if kind == BEAT:
+            worker.heard(read_beat(body), now.boot_us)
+        elif kind == BEGUN:
+            self._begun(worker, read_begun(body), now)
+        elif kind == ENDS:
+            records, worker.rooms = read_ends(body)
+            self._ended(worker, self._heard[worker_id], records, now)
+        elif kind == SAYS:
+            for record in _list(body):
+                if type(record) is not list or not record:
+                    raise ProtocolError("a note that is no list")
+                if not is_extension(record):
+                    self._heard[worker_id].take(record, worker.held)
+        elif kind == DEAD:
+            self._lose(worker_id, worker, f"Its Spark worker has ended: {read_dead(body)}", now)
+        else:
+            raise ProtocolError("a body of no kind")
+
+    # ---- results ----
+
+    def _begun(self, worker: RemoteWorker, begun: Mapping[int, int], now: Moment) -> None:
+        offset = worker.offset.best(now.boot_us)
+        for number, theirs_us in begun.items():
+            if (held := worker.held.get(number)) is not None:
+                ours_us = now.boot_us if offset is None else theirs_us - offset.us
+                held.begun_us = min(max(ours_us, held.sent_us), now.boot_us)
+
+    def _ended(self, worker: RemoteWorker, heard: Heard, records: list[Any], now: Moment) -> None:
+        for record in records:
+            report = read(record)
+            held = worker.held.pop(report.number, None)
+            if held is None:
+                raise ProtocolError("the end of an attempt that it does not have")
+            if not report.verdicts:
+                self._returned(held, now.boot_us)
+                continue
+            if len(report.verdicts) != 1:
+                raise ProtocolError(f"{len(report.verdicts)} outcomes for one attempt")
+            self._conclude(held, _outcome(held, heard.with_report(report), worker, now))
+
+    def _returned(self, held: Held, now: int) -> None:
+        """An attempt did not run at its worker: another one may take it, unless it may not run any more."""
+        backlog, lane = self._backlogs[held.name], held.item.key.ordering_id
+        late = held.item.start_by_us <= now
+        if late:  # nothing may overtake what could not start in time
+            self.done += [Outcome(behind.id, NOT_STARTED) for behind in backlog.fail(lane)]
+        if late or self._stop_us or held.item.id in self._killed or backlog.broken(lane):
+            self._killed.discard(held.item.id)
+            backlog.finish([held.item])
+            self.done.append(Outcome(held.item.id, NOT_STARTED))
+        else:
+            self.counts["recalled"] += held.recalled
+            backlog.put_back([held.item])
+
+    def _conclude(self, held: Held, outcome: Outcome) -> None:
+        """An outcome; after one that did not succeed, what waits here behind it in its lane is returned."""
+        backlog = self._backlogs[held.name]
+        self._killed.discard(held.item.id)
+        self.done.append(outcome)
+        if outcome.outcome != SUCCEEDED:
+            lane = held.item.key.ordering_id
+            self.done += [Outcome(behind.id, NOT_STARTED) for behind in backlog.fail(lane)]
+        backlog.finish([held.item])
+
+    def _lose(self, worker_id: str, worker: RemoteWorker, message: str, now: Moment) -> None:
+        """The handlers of a worker are dead: every attempt that it had counts as begun, since nobody can know better."""
+        self.counts["lost_workers"] += 1
+        del self.workers[worker_id]
+        self._given_up.add(worker_id)
+        heard = self._heard.pop(worker_id)
+        for number, held in list(worker.held.items()):
+            started = now.wall_us - (now.boot_us - held.begun_us) if held.begun_us else now.wall_us
+            outcome = TIMED_OUT if number in self._killed else FAILED
+            failure = Failure(LOST, message)
+            self._conclude(
+                held, Outcome(number, outcome, started, now.wall_us, failure=failure, work=heard.pop(number))
+            )
+        worker.held.clear()
+
+    # ---- work out ----
+
+    def _fill(self, now: int) -> None:
+        """Gives what waits to workers with room, the emptiest first."""
+        for name, backlog in self._backlogs.items():
+            while backlog.ready and (head := backlog.head()) is not None:
+                found = self._emptiest(name, head, now)
+                if found is None:
+                    break
+                worker, clock = found
+                items = backlog.take()
+                if not items:
+                    break
+                last = items[-1]
+                if len(items) == 1 and self._max_batch(last.handler) is None:
+                    while len(items) < worker.room(name) and (behind := backlog.follower(last)) is not None:
+                        items.append(behind)
+                        last = behind
+                worker.give(items, name, clock, now)
+
+    def _emptiest(self, name: str, handler: str, now: int) -> tuple[RemoteWorker, Any] | None:
+        usable = [
+            (worker, clock)
+            for worker in self.workers.values()
+            if worker.connected
+            and not worker.draining
+            and handler in worker.hello.handlers
+            and worker.room(name) > 0
+            and (clock := worker.clock(now, self.terms.most_error_us)) is not None
+        ]
+        return min(usable, key=lambda one: len(one[0].held), default=None)
+
+    def _max_batch(self, handler: str) -> int | None:
+        return self._handlers[handler].max_batch
+
+    # ---- time ----
+
+    def watch(self, now: Moment) -> int:
+        """Acts on everything that is due.
+
+        Returns:
+            Boot clock at which to look again, at the latest.
+        """
+        for worker_id, worker in list(self.workers.items()):
+            if self._dead_us(worker) <= now.boot_us:
+                self._lose(worker_id, worker, "Its Spark worker was not heard from until its lease had ended.", now)
+        self._recall(now.boot_us)
+        self._fill(now.boot_us)
+        return min([now.boot_us + _LONGEST_TICK_US, *map(self._dead_us, self.workers.values())])
+
+    def leases(self, now: int) -> Iterable[tuple[str, list[object]]]:
+        """Worker and frame, of all leases that are to be written now; to be called every `beat_us`.
+
+        A worker that was silent for half a lease gets no other: the frames may wait in a buffer that nobody empties.
+        """
+        for worker_id, worker in self.workers.items():
+            if not worker.connected or now - worker.silent_since_us > self.terms.lease_us // 2:
+                continue
+            clock = worker.offset.best(now)
+            if clock is None or (self._stop_us and now >= self._stop_us):
+                yield worker_id, worker.link.unnumbered([BEAT, 0, now])  # it answers with its clock
+            else:
+                yield worker_id, worker.lease(self.terms.lease_us, clock, now)
+
+    def _dead_us(self, worker: RemoteWorker) -> int:
+        """When the handlers of a worker are certainly dead, if it is not heard from."""
+        return worker.leased_until_us + self.terms.kill_us
+
+    def _recall(self, now: int) -> None:
+        """Asks workers for lanes that have waited there for long, where another worker has room for them."""
+        for name in self._backlogs:
+            free = [w for w in self.workers.values() if w.connected and not w.draining and w.room(name) > 0]
+            for worker in self.workers.values():
+                others = sum(one.room(name) for one in free if one is not worker)
+                if others and worker.connected:
+                    lanes = worker.waits(name, now, self.terms.recall_us)
+                    if ids := [number for lane in lanes[-others:] for number in lane]:
+                        worker.recall(ids)
+
+
+def _outcome(held: Held, report: Report, worker: RemoteWorker, now: Moment) -> Outcome:
+    """What a report says, in times of the dispatcher: a worker names those of its boot clock."""
+    (end,) = report.verdicts
+    offset = worker.offset.best(now.boot_us)
+    boot_us = now.boot_us - report.duration_us if offset is None else report.started_us - offset.us
+    boot_us = min(max(boot_us, held.sent_us), now.boot_us)
+    started = now.wall_us - (now.boot_us - boot_us)
+    ended = min(started + report.duration_us, now.wall_us)
+    return Outcome(
+        held.item.id, end.outcome, started, ended, end.result, end.failure, end.after_ms, None, report.work, False,
+        report.follow_ups,
+    )  # fmt: skip
+
+
+def _list(body: Sequence[Any]) -> list[Any]:
+    if len(body) != 2 or type(body[1]) is not list:
+        raise ProtocolError("records that are no list")
+    return body[1]

@@ -1,0 +1,169 @@
+"""The worker's end of a connection to its dispatcher, as a state machine: frames, outcomes and time in; frames and work out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
+from scylla_spark.executors.remote.frames import (
+    BEAT,
+    BEGUN,
+    DEAD,
+    DRAIN,
+    ENDS,
+    KILL,
+    RECALL,
+    SAYS,
+    TASKS,
+    Room,
+    Rooms,
+    read_task,
+)
+from scylla_spark.executors.remote.link import Link
+from scylla_spark.handlers.framing import ProtocolError
+from scylla_spark.handlers.messages import FOLLOW_UP, RETURNED
+
+LEASE_ENDED: Final = "it has heard no dispatcher until its lease ended"
+DRAINED: Final = "it was drained"
+
+
+class Kill(NamedTuple):
+    """Attempts whose end the dispatcher asks for."""
+
+    ids: list[int]
+    grace_ms: int
+
+
+class Recall(NamedTuple):
+    """Attempts that the dispatcher wants back if they have not begun."""
+
+    ids: list[int]
+
+
+class WorkerEnd:
+    """What a Spark worker has, and until when it may run handlers. Not thread-safe.
+
+    Args:
+        now: boot clock of the worker, microseconds, as everywhere here.
+        lease_us: how long it may run handlers before it has heard of a lease.
+
+    Attributes:
+        leased_until_us: after this it kills its handlers.
+        draining: it takes no more work, and ends once it has none.
+        held: ids of the attempts that it has.
+    """
+
+    def __init__(self, now: int, lease_us: int) -> None:
+        self.link = Link()
+        self.leased_until_us = now + lease_us
+        self.draining = False
+        self.held: set[int] = set()
+        self._begun: set[int] = set()
+        self._taken: Counter[str] = Counter()
+        self._beat: tuple[int, int] | None = None
+
+    def receive(self, frame: Any, now: int) -> list[Invocation | Kill | Recall]:
+        """Takes a frame; what the pool is to do, in order.
+
+        Raises:
+            ProtocolError: no dispatcher of ours sends that.
+        """
+        body = self.link.receive(frame)
+        if body is None:
+            return []
+        kind = body[0]
+        if kind == BEAT:
+            self.leased_until_us = max(self.leased_until_us, body[1])
+            self._beat = (body[2], now)
+            return []
+        if kind == TASKS:
+            items = [read_task(fields) for fields in body[2]]
+            self._taken[body[1]] += len(items)
+            self.held.update(item.id for item in items)
+            return list(items)
+        if kind == KILL:
+            return [Kill(body[1], body[2])]
+        if kind == RECALL:
+            return [Recall([number for number in body[1] if number in self.held])]
+        if kind == DRAIN:
+            self.draining = True
+            return [Recall(sorted(self.held))]
+        raise ProtocolError(f"a body of no kind: {kind!r}")
+
+    def may_run(self, now: int) -> bool:
+        """Whether its lease lasts; if not, it kills its handlers and says so with `dead`."""
+        return now < self.leased_until_us
+
+    @property
+    def asked(self) -> bool:
+        """Whether a lease was not answered yet; an answer without delay measures the clocks best."""
+        return self._beat is not None
+
+    def beat(self, free: Mapping[str, int], memory: int, now: int) -> list[Any]:
+        """A heartbeat, and an answer to the last lease if that was not answered yet.
+
+        Args:
+            free: by executor name, how many more attempts would start soon.
+            memory: bytes that it uses.
+            now: boot clock.
+        """
+        echo_us, received_us = self._beat or (0, 0)
+        self._beat = None
+        return self.link.unnumbered([BEAT, echo_us, received_us, now, self._rooms(free), memory])
+
+    def begun(self, running: Mapping[int, int]) -> None:
+        """Reports starts, each once.
+
+        Args:
+            running: id → boot clock of the start.
+        """
+        new = [
+            [number, at_us] for number, at_us in running.items() if number in self.held and number not in self._begun
+        ]
+        if new:
+            self._begun.update(number for number, _ in new)
+            self.link.send([BEGUN, new])
+
+    def ended(self, outcomes: Iterable[Outcome], free: Mapping[str, int], wall_minus_boot_us: int) -> None:
+        """Reports outcomes; attempts that did not start are handed back.
+
+        Args:
+            outcomes: of the pool, with times of the wall clock.
+            free: by executor name, how many more attempts would start soon.
+            wall_minus_boot_us: how far that clock is ahead of the boot clock now.
+        """
+        records: list[list[Any]] = []
+        for one in outcomes:
+            self.held.discard(one.id)
+            self._begun.discard(one.id)
+            if one.outcome == NOT_STARTED:
+                records.append([one.id, RETURNED, 0, 0, None, None, 0, ""])
+                continue
+            for follow_up in one.follow_ups:
+                self.link.send([SAYS, [[FOLLOW_UP, one.id, *follow_up]]])
+            failure = None if one.failure is None else [*one.failure]
+            started_us = max(0, one.started_us - wall_minus_boot_us)
+            duration_us = max(0, one.finished_us - one.started_us)
+            records.append([one.id, one.outcome, started_us, duration_us, one.result, failure, one.after_ms, ""])
+        if records:
+            self.link.send([ENDS, records, self._rooms(free)])
+
+    def says(self, notes: Sequence[list[Any]]) -> None:
+        """Passes notes of attempts on, in the form of children."""
+        if notes:
+            self.link.send([SAYS, list(notes)])
+
+    def dead(self, reason: str) -> None:
+        """Reports that all its handlers are dead; nothing follows."""
+        self.held.clear()
+        self.link.send([DEAD, reason])
+
+    def _rooms(self, free: Mapping[str, int]) -> Rooms:
+        return {name: Room(0 if self.draining else count, self._taken[name]) for name, count in free.items()}
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was drained and has nothing any more, so that it can end."""
+        return self.draining and not self.held

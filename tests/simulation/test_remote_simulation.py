@@ -1,0 +1,40 @@
+"""The pool of Spark workers against connections that break and stall and processes that freeze and die; seeds that show broken rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from scylla_spark.handlers.framing import ProtocolError
+from tests.simulation.judge import Violation
+from tests.simulation.remote_broken_rules import BROKEN
+from tests.simulation.remote_world import Rules, play
+
+SEEDS = 60
+PER_TEST = 10
+SHOWN_BY = {
+    "a closed connection counts as the end of a worker": 1,
+    "a silent worker gets leases": 0,
+    "what was sent to a lost worker and did not report its start is free": 0,
+    "a worker runs on without a lease": 23,
+    "nothing kills the handlers of a frozen worker": 6,
+    "what was lost with a connection is not sent again": 38,
+    "a repeated frame is taken twice": 27,
+    "clocks are off by more than is known": 0,
+    "a part of a lane is recalled": 167,
+}
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
+def test_every_attempt_ends_once_and_no_lane_overlaps(first: int) -> None:
+    assert sum(play(seed) for seed in range(first, first + PER_TEST)) > 0, "no attempt was lost with its worker"
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_rule_is_seen(rule: str) -> None:
+    with pytest.raises((Violation, ProtocolError)):
+        play(SHOWN_BY[rule], BROKEN[rule])
+
+
+def test_the_seeds_of_broken_rules_break_no_promise_by_themselves() -> None:
+    for seed in sorted(set(SHOWN_BY.values())):
+        play(seed, Rules(faults=("freeze",)) if seed == SHOWN_BY["a silent worker gets leases"] else Rules())

@@ -31,15 +31,16 @@ class FrameReader:
         longest: most bytes of a frame.
 
     Attributes:
+        longest: see above; it may be changed between two frames.
         fault: what was wrong with the bytes, or empty.
     """
 
-    __slots__ = ("_buffer", "_load", "_longest", "fault")
+    __slots__ = ("_buffer", "_load", "fault", "longest")
 
     def __init__(self, load: Callable[[bytes], Any] = json.loads, *, longest: int = (1 << 32) - 1) -> None:
         self._buffer = bytearray()
         self._load = load
-        self._longest = longest
+        self.longest = longest
         self.fault = ""
 
     def feed(self, data: bytes) -> list[Any]:
@@ -53,8 +54,8 @@ class FrameReader:
         while len(buffer) - at >= 4:
             size = PREFIX.unpack_from(buffer, at)[0]
             end = at + 4 + size
-            if size > self._longest:
-                self.fault = f"a frame of {size} bytes; at most {self._longest} are allowed"
+            if size > self.longest:
+                self.fault = f"a frame of {size} bytes; at most {self.longest} are allowed"
                 break
             if end > len(buffer):
                 break

@@ -191,6 +191,12 @@ class LocalPool:
             self._supervisor.kill(ids, boot_us(), grace_ms)
         self._nudge()
 
+    def recall(self, ids: Sequence[int]) -> None:
+        """Hands back those of the invocations that no child has, as not_started; the others run on."""
+        with self._lock:
+            self._supervisor.recall(ids)
+        self._nudge()
+
     def stop(self, *, drain_s: float) -> None:
         """Hands back what has not started, lets the rest run for `drain_s` seconds, then kills it and all children."""
         thread = self._thread

@@ -112,6 +112,12 @@ class Supervisor:
         self._kill_now(wanted)
         self.watch(now)
 
+    def recall(self, ids: Iterable[int]) -> None:
+        """Hands back those of the invocations that no child has; the others run on."""
+        wanted = set(ids)
+        for crew in self._crews.values():
+            self.done += [Outcome(item.id, NOT_STARTED) for item in crew.backlog.discard(wanted)]
+
     def _kill_now(self, ids: set[int]) -> None:
         self._killed |= ids.intersection(
             item.id for child in self.children.values() for call in child.calls.values() for item in call

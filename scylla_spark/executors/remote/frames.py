@@ -99,10 +99,10 @@ def read_beat(body: Sequence[Any]) -> Beat:
     """
     if len(body) != 6:
         raise ProtocolError("a heartbeat that has not six fields")
-    _, *times, rooms, memory = body
-    if not all(map(_is_count, (*times, memory))):
+    _, echo_us, received_us, answered_us, rooms, memory = body
+    if not all(map(_is_count, (echo_us, received_us, answered_us, memory))):
         raise ProtocolError("a heartbeat without times and memory")
-    return Beat(*times, read_rooms(rooms), memory)
+    return Beat(echo_us, received_us, answered_us, read_rooms(rooms), memory)
 
 
 def read_ends(body: Sequence[Any]) -> tuple[list[Any], Rooms]:

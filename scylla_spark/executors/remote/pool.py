@@ -1,0 +1,343 @@
+"""A pool of workers on other machines: the shell around `RemoteSupervisor`, with the sockets, the clock and the thread that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.records import fast_json
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.executors.interface import Sink
+from scylla_spark.executors.remote.handshake import (
+    MAX_HELLO_BYTES,
+    MAX_INTRODUCTION_BYTES,
+    VERSION,
+    Ticket,
+    is_equal,
+    nonce,
+    proof_of_dispatcher,
+    proof_of_worker,
+    read_greeting,
+    read_introduction,
+)
+from scylla_spark.executors.remote.supervisor import Moment, RemoteSupervisor, RemoteTerms
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
+
+_log = logging.getLogger(__name__)
+_MOST_UNPROVEN: Final = 64
+_PROOF_WITHIN_S: Final = 5.0
+_MOST_UNWRITTEN: Final = 8 * 1024 * 1024
+
+
+class RemotePool:
+    """Listens for Spark workers and gives them work. One thread reads, writes and keeps time; it never waits for a worker.
+
+    Args:
+        terms: of leases.
+        handlers: by every name that tasks may use.
+        host: address to listen on.
+        advertise: host name or address that workers connect to.
+        port: to listen on; 0: any.
+        tls: with the certificate of this process; None: connections are not encrypted.
+        certificate: SHA-256 of that certificate.
+    """
+
+    def __init__(
+        self,
+        terms: RemoteTerms,
+        handlers: Mapping[str, HandlerInfo],
+        *,
+        host: str,
+        advertise: str,
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        certificate: bytes = b"",
+    ) -> None:
+        self.supervisor = RemoteSupervisor(terms, handlers)
+        self.lock = threading.Lock()
+        self._terms = terms
+        self._host, self._port, self._advertise = host, port, advertise
+        self._tls, self._certificate = tls, certificate
+        self._keys: dict[str, bytes] = {}
+        self._connections: dict[str, _Connection] = {}
+        self._unproven: set[_Connection] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="spark-workers", daemon=True)
+        self._ready = threading.Event()
+        self._flush_asked = False
+        self._watch_timer: asyncio.TimerHandle | None = None
+        self._sink: Sink
+
+    def start(self, sink: Sink) -> None:
+        """Begins to listen.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        self._sink = sink
+        server = self._loop.create_server(lambda: _Connection(self), self._host, self._port, ssl=self._tls)
+        self._server = self._loop.run_until_complete(server)
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._thread.start()
+        self._ready.wait()
+
+    def ticket(self) -> Ticket:
+        """What a new job needs to connect."""
+        worker_id, key = secrets.token_hex(8), secrets.token_bytes(32)
+        self._keys[worker_id] = key
+        return Ticket(worker_id, key, self._advertise, self._port, self._certificate, self._terms.lease_us)
+
+    def forget(self, worker_id: str) -> None:
+        """The job of a worker has ended: nobody connects for it any more."""
+        self._keys.pop(worker_id, None)
+
+    def submit(self, batch: Sequence[Invocation]) -> None:
+        """Takes attempts and gives them to workers with room, without waiting for anything."""
+        with self.lock:
+            self.supervisor.submit(batch, Moment(*both_us()))
+        self._ask_to_flush()
+
+    def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
+        """Ends attempts."""
+        with self.lock:
+            self.supervisor.kill(ids, grace_ms)
+        self._ask_to_flush()
+
+    def room(self, name: str) -> int:
+        """How many more attempts of an executor name would start soon."""
+        with self.lock:
+            return self.supervisor.room(name)
+
+    def running(self) -> dict[int, int]:
+        """Id → wall clock of the start, of each attempt whose start was reported."""
+        with self.lock:
+            return self.supervisor.running(Moment(*both_us()))
+
+    def notes(self) -> dict[int, WorkNote]:
+        """What attempts say of their work, of those that have said something since the last call."""
+        with self.lock:
+            return self.supervisor.notes()
+
+    def stop(self, *, drain_s: float) -> None:
+        """Hands back what has not started, lets the rest run for `drain_s` seconds, then gives all workers up."""
+        until = boot_us() + round(drain_s * 1e6)
+        with self.lock:
+            self.supervisor.stop(until)
+        self._ask_to_flush()
+        pause = threading.Event()
+        while boot_us() < until + self._terms.kill_us and not self.supervisor.finished:
+            pause.wait(0.02)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    # ---- the pool's thread ----
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self._ready.set)
+        self._loop.call_soon(self._lease)
+        self._loop.call_soon(self._watch)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._server.close()
+            for connection in [*self._connections.values(), *self._unproven]:
+                connection.close()
+            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.close()
+
+    def _ask_to_flush(self) -> None:
+        if not self._flush_asked:
+            self._flush_asked = True
+            self._loop.call_soon_threadsafe(self.flush)
+
+    def flush(self) -> None:
+        """Writes what waits to be written, and hands outcomes on."""
+        self._flush_asked = False
+        with self.lock:
+            done, self.supervisor.done = self.supervisor.done, []
+            for worker_id, connection in self._connections.items():
+                worker = self.supervisor.workers.get(worker_id)
+                if worker is not None and worker.connected and connection.unwritten < _MOST_UNWRITTEN:
+                    connection.write(worker.link.take())
+        if done:
+            try:
+                self._sink(done)
+            except Exception:
+                _log.exception("the sink of the pool failed")
+
+    def _lease(self) -> None:
+        with self.lock:
+            leases = list(self.supervisor.leases(boot_us()))
+        for worker_id, frame in leases:
+            if (connection := self._connections.get(worker_id)) is not None:
+                connection.write([frame])
+        self._loop.call_later(self._terms.beat_us / 1e6, self._lease)
+
+    def _watch(self) -> None:
+        now = Moment(*both_us())
+        with self.lock:
+            again_us = self.supervisor.watch(now)
+            gone = [worker_id for worker_id in self._connections if worker_id not in self.supervisor.workers]
+        for worker_id in gone:
+            self._connections.pop(worker_id).close()
+        self.flush()
+        pause_us = min(self._terms.recall_us // 2, max(1000, again_us - now.boot_us))
+        self._loop.call_later(pause_us / 1e6, self._watch)
+
+    # ---- what connections ask ----
+
+    def begins(self, connection: _Connection) -> bool:
+        """A connection that has proven nothing; False: there are too many."""
+        if len(self._unproven) >= _MOST_UNPROVEN:
+            return False
+        self._unproven.add(connection)
+        self._loop.call_later(_PROOF_WITHIN_S, self._impatient, connection)
+        return True
+
+    def _impatient(self, connection: _Connection) -> None:
+        if connection in self._unproven:
+            connection.close()
+
+    def key_of(self, worker_id: str) -> bytes | None:
+        """The key of a job that may connect."""
+        return self._keys.get(worker_id)
+
+    def proven(self, connection: _Connection, worker_id: str, received: int | None, hello: Any) -> int | None:
+        """A worker has proven who it is; the number of the last frame that was taken from it, or None: it is not wanted."""
+        self._unproven.discard(connection)
+        now = boot_us()
+        with self.lock:
+            if received is None:
+                if not self.supervisor.joined(worker_id, hello, now):
+                    return None
+            else:
+                if (old := self._connections.pop(worker_id, None)) is not None:
+                    old.close()
+                self.supervisor.cut(worker_id)
+                if not self.supervisor.rejoined(worker_id, received, now):
+                    return None
+            self._connections[worker_id] = connection
+            return self.supervisor.workers[worker_id].link.received
+
+    def greet(self, worker_id: str) -> None:
+        """A worker is connected: it is given a lease and work."""
+        with self.lock:
+            leases = [frame for name, frame in self.supervisor.leases(boot_us()) if name == worker_id]
+        self._connections[worker_id].write(leases)
+        self.flush()
+
+    def frames(self, worker_id: str, frames: Sequence[Any]) -> bool:
+        """Frames of a worker; False if its connection must be closed."""
+        now = Moment(*both_us())
+        with self.lock:
+            alive = all(self.supervisor.receive(worker_id, frame, now) for frame in frames)
+        self.flush()
+        return alive
+
+    def ended(self, connection: _Connection, worker_id: str | None) -> None:
+        """A connection is closed."""
+        self._unproven.discard(connection)
+        if worker_id is not None and self._connections.get(worker_id) is connection:
+            del self._connections[worker_id]
+            with self.lock:
+                self.supervisor.cut(worker_id)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: first the proofs, then frames.
+
+    Args:
+        pool: that it belongs to.
+    """
+
+    def __init__(self, pool: RemotePool) -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport
+        self._reader = FrameReader(fast_json.load, longest=MAX_HELLO_BYTES)
+        self._greeted: tuple[str, bytes, str, str] | None = None  # id, key, their nonce, ours
+        self._worker_id: str | None = None
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the other end has not taken."""
+        return self._transport.get_write_buffer_size()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not self._pool.begins(self):
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._pool.ended(self, self._worker_id)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        try:
+            frames = self._reader.feed(data)
+            if self._worker_id is None:
+                frames = self._prove(frames)
+            if self._reader.fault:
+                raise ProtocolError(self._reader.fault)
+        except ProtocolError as error:
+            _log.warning("a connection to the port of Spark workers was closed: %s", error)
+            self.close()
+            return
+        if frames and self._worker_id is not None and not self._pool.frames(self._worker_id, frames):
+            self.close()
+
+    def _prove(self, messages: list[Any]) -> list[Any]:
+        """Takes the messages of the handshake; what is left are frames."""
+        while messages and self._worker_id is None:
+            message = messages.pop(0)
+            if self._greeted is None:
+                self._greet(message)
+            else:
+                self._introduced(message)
+        return messages
+
+    def _greet(self, message: Any) -> None:
+        version, worker_id, theirs = read_greeting(message)
+        key = self._pool.key_of(worker_id)
+        if version != VERSION or key is None:
+            raise ProtocolError(f"version {version}, or an id that no job has")
+        ours = nonce()
+        self._greeted = (worker_id, key, theirs, ours)
+        self._say([ours, proof_of_dispatcher(key, worker_id, theirs, ours)])
+        self._reader.longest = MAX_INTRODUCTION_BYTES
+
+    def _introduced(self, message: Any) -> None:
+        assert self._greeted is not None
+        worker_id, key, theirs, ours = self._greeted
+        said = read_introduction(message)
+        if not is_equal(said.proof, proof_of_worker(key, worker_id, ours, theirs)):
+            raise ProtocolError("a wrong proof")
+        received = self._pool.proven(self, worker_id, said.received, said.hello)
+        self._say([received])
+        if received is None:
+            raise ProtocolError("a worker that is not wanted any more, or connects twice")
+        self._worker_id, self._reader.longest = worker_id, MAX_FRAME_BYTES
+        self._pool.greet(worker_id)
+
+    def write(self, frames: Sequence[Any]) -> None:
+        """Writes frames without waiting."""
+        if frames and not self._transport.is_closing():
+            self._transport.write(b"".join(pack(fast_json.dump(frame)) for frame in frames))
+
+    def close(self) -> None:
+        """Ends the connection; what was written is written out."""
+        self._transport.close()
+
+    def _say(self, message: Any) -> None:
+        self._transport.write(pack(fast_json.dump(message)))

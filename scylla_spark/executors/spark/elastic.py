@@ -1,0 +1,83 @@
+"""How many Spark workers there should be: waiting tasks add some, idle ones end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+_MOST_PENDING: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """How many Spark workers a dispatcher may have.
+
+    Attributes:
+        min: how many are kept.
+        max: how many there may be.
+        idle_us: after how long without work a worker above the minimum ends.
+        reserve: slots of the cluster that are left to ingest, to the scan and to others.
+    """
+
+    min: int = 0
+    max: int = 8
+    idle_us: int = 300_000_000
+    reserve: int = 2
+
+
+class Present(NamedTuple):
+    """A worker that is connected.
+
+    Attributes:
+        worker_id: which one.
+        executor_id: of Spark.
+        held: attempts that it has.
+        idle_us: boot clock since when it has had none.
+    """
+
+    worker_id: str
+    executor_id: str
+    held: int
+    idle_us: int
+
+
+class Change(NamedTuple):
+    """What is to be done: start so many workers, and drain these."""
+
+    start: int = 0
+    drain: tuple[str, ...] = ()
+
+
+def most_workers(limits: WorkerLimits, slots: int) -> int:
+    """How many workers a cluster of so many slots has room for."""
+    return min(limits.max, max(1, slots - limits.reserve))
+
+
+def change(
+    limits: WorkerLimits, slots: int, workers: Sequence[Present], starting: int, waiting: int, now: int
+) -> Change:
+    """Decides whether workers are started or ended.
+
+    Args:
+        limits: how many there may be.
+        slots: tasks that the cluster can run at once.
+        workers: those that are connected and not draining.
+        starting: jobs that were submitted and have not connected.
+        waiting: attempts that no worker has room for.
+        now: boot clock, microseconds.
+    """
+    most = most_workers(limits, slots)
+    there = len(workers) + starting
+    if there > most:
+        return Change(drain=tuple(one.worker_id for one in sorted(workers, key=lambda one: one.held)[: there - most]))
+    wanted = limits.min if not waiting else max(limits.min, there + min(waiting, max(1, len(workers))) - starting)
+    start = max(0, min(wanted - there, most - there, _MOST_PENDING - starting))
+    if start or starting or waiting:
+        return Change(start)
+    per_executor: dict[str, int] = {}
+    for one in workers:
+        per_executor[one.executor_id] = per_executor.get(one.executor_id, 0) + one.held
+    idle = [one for one in workers if not one.held and now - one.idle_us >= limits.idle_us]
+    idle.sort(key=lambda one: per_executor[one.executor_id])  # so that Spark can remove whole executors
+    return Change(drain=tuple(one.worker_id for one in idle[: max(0, len(workers) - limits.min)]))

@@ -186,7 +186,7 @@ class Dispatch(Section):
     min_children: int = Field(MIN_CHILDREN, ge=1, description="child processes of the local pool kept warm")
     max_children: int = Field(MAX_CHILDREN, ge=1, description="most child processes of the local pool")
     spark_slots: int = Field(
-        SPARK_SLOTS, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off"
+        SPARK_SLOTS, ge=0, description="most Spark workers, which run handlers on executors; 0 turns them off"
     )
     pass_environment: tuple[str, ...] = Field(
         (),
@@ -549,7 +549,7 @@ class Settings(BaseSettings):
             raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
         if self.dispatch.scan == "reader" and self.dispatch.spark_slots:
             raise ValueError(
-                'dispatch.scan is "reader", so that dispatch needs no Spark, but dispatch.spark_slots asks for the Spark pool: set it to 0'
+                'dispatch.scan is "reader", so that dispatch needs no Spark, but dispatch.spark_slots asks for Spark workers: set it to 0'
             )
         if self.ingest.retention <= self.ingest.grace:
             raise ValueError("ingest.retention must be longer than ingest.grace: what is older is refused")

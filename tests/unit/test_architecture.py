@@ -36,6 +36,7 @@ _HANDLERS = _CORE | {"handlers", "io.host"}
 _POOLS = _HANDLERS | {"config", "executors", "executors.local"}
 _EXECUTORS = {
     "executors", "executors.local", "executors.notify", "executors.spark", "executors.connect",
+    "executors.remote",
 }  # fmt: skip
 _SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate"}
 _CLIENT = _IO | {"client", "handlers"}
@@ -60,7 +61,8 @@ ALLOWED: dict[str, set[str]] = {
     "handlers": _HANDLERS,  # of io only what stores files and what dies with its parent
     "executors": _HANDLERS | {"config", "executors"},
     "executors.local": _POOLS,
-    "executors.spark": _POOLS | {"executors.spark"},
+    "executors.spark": _POOLS | {"executors.remote", "executors.spark"},
+    "executors.remote": _POOLS | {"executors.remote"},
     "executors.connect": _POOLS | {"executors.connect"},
     "executors.notify": _HANDLERS | {"config", "executors", "executors.notify", "io.host"},
     "services": _LEAVES | {"config", "io.host", "io.kafka", "services"},

@@ -15,7 +15,6 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Retry, Task
 from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.io.delta.deployment_record import deployment, stored_rules
 from scylla_spark.services.dispatch.engine_settings import engine_limits, queue_terms
 
@@ -53,8 +52,8 @@ def test_the_queue_of_tasks_that_name_none():
 
 
 def test_sizes_of_the_pools(settings):
-    local, spark = signature(LocalPool).parameters, signature(SparkPool).parameters
-    dispatch = settings.dispatch
-    assert (local["min_children"].default, local["max_children"].default, spark["slots"].default) == (
-        dispatch.min_children, dispatch.max_children, dispatch.spark_slots,
-    )  # fmt: skip
+    local, dispatch = signature(LocalPool).parameters, settings.dispatch
+    assert (local["min_children"].default, local["max_children"].default) == (
+        dispatch.min_children,
+        dispatch.max_children,
+    )

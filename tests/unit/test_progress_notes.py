@@ -19,7 +19,7 @@ from scylla_spark.core.tasks.attempt_note import (
 from scylla_spark.core.tasks.task import FAILED, Outcome
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.local.received_notes import Heard
-from scylla_spark.executors.spark import worker as spark_worker
+from scylla_spark.executors.remote.worker_end import notes_of
 from scylla_spark.handlers import call_notes
 from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.framing import FrameReader
@@ -79,9 +79,11 @@ def told_over_http(said, _monkeypatch):
 
 
 def told_by_spark(said, monkeypatch):
-    """The words that a dispatcher is told by an executor of Spark."""
-    outcomes = [Outcome(1, FAILED, work=heard_by_a_pool(said, monkeypatch))]
-    return spark_worker.outcome(spark_worker._rows(outcomes).to_pylist()[0]).work
+    """The words that a dispatcher is told by a Spark worker."""
+    heard = Heard()
+    for record in json.loads(json.dumps(notes_of(1, heard_by_a_pool(said, monkeypatch)))):
+        heard.take(record, {1})
+    return heard.of(1)
 
 
 SECRET = "hunter2-S3cr3t-0123456789abcdefghijklmnopqrstuv"

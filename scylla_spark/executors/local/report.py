@@ -17,6 +17,7 @@ from scylla_spark.core.tasks.task import (
     MAX_ERROR_CHARS,
     MAX_RESULT_BYTES,
     SUCCEEDED,
+    TIMED_OUT,
     YIELDED,
     Failure,
 )
@@ -63,10 +64,14 @@ class Report(NamedTuple):
 _SUCCEEDED: Final = (TaskEnd(SUCCEEDED, None, None, 0),)
 
 
-def read(record: object) -> Report:
+def read(record: object, *, timed_out: bool = False) -> Report:
     """The report that a `CallRecord` stands for.
 
     Results and texts of errors that are too long are cut or replaced here, as the child should have done.
+
+    Args:
+        record: from the wire.
+        timed_out: whether it comes from a worker, which kills what takes too long; a child cannot say that of itself.
 
     Raises:
         ProtocolError: it is not of the form that our children send.
@@ -87,7 +92,7 @@ def read(record: object) -> Report:
     if outcome == SUCCEEDED and result is None and failure is None and after_ms == 0:
         return Report(number, _SUCCEEDED, started, duration)  # nearly all are like this: no time to lose
     if outcome != BATCH:
-        return Report(number, (_verdict([outcome, result, failure, after_ms]),), started, duration)
+        return Report(number, (_verdict([outcome, result, failure, after_ms], timed_out=timed_out),), started, duration)
     if type(result) is not list:
         raise ProtocolError("a batch without a list of outcomes")
     return Report(number, tuple(map(_verdict, result)), started, duration)
@@ -198,11 +203,11 @@ def _is_checkpoint(text: str) -> bool:
     return True
 
 
-def _verdict(row: Any) -> TaskEnd:
+def _verdict(row: Any, *, timed_out: bool = False) -> TaskEnd:
     if type(row) is not list or len(row) != 4:
         raise ProtocolError("an outcome that is no list of four fields")
     outcome, result, failure, after_ms = row
-    if type(outcome) is not str or outcome not in _OUTCOMES:
+    if type(outcome) is not str or not (outcome in _OUTCOMES or (timed_out and outcome == TIMED_OUT)):
         raise ProtocolError("an outcome that does not exist")
     if type(after_ms) is not int or not 0 <= after_ms <= _MAX_WAIT_MS:
         raise ProtocolError("a wait that is no number of milliseconds")

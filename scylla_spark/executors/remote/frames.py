@@ -17,11 +17,13 @@ TASKS: Final = "tasks"
 KILL: Final = "kill"
 RECALL: Final = "recall"
 DRAIN: Final = "drain"
+END: Final = "end"
 BEAT: Final = "beat"
 BEGUN: Final = "begun"
 ENDS: Final = "ends"
 SAYS: Final = "says"
 DEAD: Final = "dead"
+LINES: Final = "lines"
 _MOST: Final = 1 << 62
 _MOST_NAMES: Final = 10_000
 _MOST_TEXT: Final = 2_000
@@ -152,6 +154,20 @@ def read_dead(body: Sequence[Any]) -> str:
     if len(body) != 2 or type(body[1]) is not str:
         raise ProtocolError("an end without a reason")
     return body[1][:_MOST_TEXT]
+
+
+def read_lines(body: Sequence[Any]) -> list[list[bytes]]:
+    """What children have written, as frames of each of them; nothing of their content is checked.
+
+    Raises:
+        ProtocolError: it is not of that form.
+    """
+    if len(body) != 2 or type(body[1]) is not list:
+        raise ProtocolError("lines that are no list")
+    for frames in body[1]:
+        if type(frames) is not list or not all(type(frame) is str for frame in frames):
+            raise ProtocolError("lines of a child that are no list of texts")
+    return [[frame.encode(errors="replace") for frame in frames] for frames in body[1]]
 
 
 def _room(value: object) -> Room:

@@ -14,7 +14,7 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.task import Invocation
-from scylla_spark.executors.interface import Sink
+from scylla_spark.executors.interface import HearsLines, Sink
 from scylla_spark.executors.remote.handshake import (
     MAX_HELLO_BYTES,
     MAX_INTRODUCTION_BYTES,
@@ -32,6 +32,7 @@ from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
 
 _log = logging.getLogger(__name__)
+_POLL_S: Final = 0.02
 _MOST_UNPROVEN: Final = 64
 _PROOF_WITHIN_S: Final = 5.0
 _MOST_UNWRITTEN: Final = 8 * 1024 * 1024
@@ -62,6 +63,7 @@ class RemotePool:
         certificate: bytes = b"",
     ) -> None:
         self.supervisor = RemoteSupervisor(terms, handlers)
+        self.keeper: HearsLines | None = None
         self.lock = threading.Lock()
         self._terms = terms
         self._host, self._port, self._advertise = host, port, advertise
@@ -133,8 +135,16 @@ class RemotePool:
             self.supervisor.stop(until)
         self._ask_to_flush()
         pause = threading.Event()
-        while boot_us() < until + self._terms.kill_us and not self.supervisor.finished:
-            pause.wait(0.02)
+        while boot_us() < until and not self.supervisor.finished:
+            pause.wait(_POLL_S)
+        with self.lock:
+            self.supervisor.end()
+        self._ask_to_flush()
+        while boot_us() < until + self._terms.kill_us and self.supervisor.workers:
+            pause.wait(_POLL_S)
+        with self.lock:
+            self.supervisor.give_up(Moment(*both_us()))
+        self._loop.call_soon_threadsafe(self.flush)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -164,10 +174,16 @@ class RemotePool:
         self._flush_asked = False
         with self.lock:
             done, self.supervisor.done = self.supervisor.done, []
+            lines, self.supervisor.lines = self.supervisor.lines, []
             for worker_id, connection in self._connections.items():
                 worker = self.supervisor.workers.get(worker_id)
                 if worker is not None and worker.connected and connection.unwritten < _MOST_UNWRITTEN:
                     connection.write(worker.link.take())
+        if lines and self.keeper is not None:
+            try:
+                self.keeper.hear(lines)
+            except Exception:
+                _log.exception("lines of attempts cannot be read")
         if done:
             try:
                 self._sink(done)

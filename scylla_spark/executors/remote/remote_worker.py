@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
-from scylla_spark.executors.remote.frames import BEAT, DRAIN, KILL, RECALL, TASKS, Beat, Rooms, task_fields
+from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, KILL, RECALL, TASKS, Beat, Rooms, task_fields
 from scylla_spark.executors.remote.link import Link
 
 _FOR_EVER: Final = 1 << 61
@@ -114,6 +114,10 @@ class RemoteWorker:
         if not self.draining:
             self.draining = True
             self.link.send([DRAIN])
+
+    def end(self) -> None:
+        """Asks it to end its handlers now, and itself."""
+        self.link.send([END])
 
     def lease(self, length_us: int, clock: Offset, now: int) -> list[object]:
         """A frame that lets its handlers run until `length_us` from now, by the earliest reading of its clock."""

@@ -25,15 +25,18 @@ from scylla_spark.executors.remote.handshake import (
     proof_of_worker,
 )
 from scylla_spark.executors.remote.remote_worker import Hello
-from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, Recall, WorkerEnd
+from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, End, Recall, WorkerEnd, notes_of
+from scylla_spark.executors.remote.worker_lines import WorkerLines
 from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
-from scylla_spark.handlers.messages import NOTE
 
 _log = logging.getLogger(__name__)
 _TICK_S: Final = 0.05
+_LAST_TICKS: Final = 20  # that the dispatcher has to acknowledge the last frames
 _BEAT_US: Final = 1_000_000
 _CONNECT_S: Final = 5.0
 _RECV_BYTES: Final = 256 * 1024
+STOPPED: Final = "its dispatcher has stopped"
+GONE: Final = "its dispatcher has ended"
 REFUSED: Final = "its dispatcher does not want it any more"
 
 
@@ -45,13 +48,23 @@ class Resident:
         pool: that runs the handlers; not started.
         executor_id: of Spark.
         alive: whether its Spark task is still wanted; asked every 50 ms.
+        lines: the keeper of what the handlers of the pool write; None: that is not kept.
     """
 
-    def __init__(self, ticket: Ticket, pool: LocalPool, *, executor_id: str, alive: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        ticket: Ticket,
+        pool: LocalPool,
+        *,
+        executor_id: str,
+        alive: Callable[[], bool],
+        lines: WorkerLines | None = None,
+    ) -> None:
         self._ticket = ticket
         self._pool = pool
         self._executor_id = executor_id
         self._alive = alive
+        self._lines = lines
         self._lock = threading.Lock()
         self._end = WorkerEnd(boot_us(), ticket.lease_us)
         self._socket: socket.socket | None = None
@@ -89,7 +102,10 @@ class Resident:
         with self._lock:
             self._end.dead(self._over)
         self._wake.set()
-        pause.wait(_TICK_S)
+        for _ in range(_LAST_TICKS):
+            if self._socket is None or not self._end.link.waiting:
+                break
+            pause.wait(_TICK_S)
         self._close()
         return self._over
 
@@ -98,11 +114,9 @@ class Resident:
         wall, boot = both_us()
         ahead = wall - boot
         self._end.begun({number: at - ahead for number, at in self._pool.running().items()})
-        notes = [
-            [NOTE, number, note.progress, note.checkpoint, note.progress_note]
-            for number, note in self._pool.notes().items()
-        ]
-        self._end.says(notes)
+        self._end.says([record for number, note in self._pool.notes().items() for record in notes_of(number, note)])
+        if self._lines is not None:
+            self._end.wrote(self._lines.take())
         if self._end.link.waiting:
             self._wake.set()
 
@@ -117,7 +131,9 @@ class Resident:
     def _sink(self, outcomes: Sequence[Outcome]) -> None:
         wall, boot = both_us()
         rooms = self._pool.rooms()
+        lines = [] if self._lines is None else self._lines.take()
         with self._lock:
+            self._end.wrote(lines)
             self._end.ended(outcomes, rooms, wall - boot)
         self._wake.set()
 
@@ -145,6 +161,9 @@ class Resident:
         while not self._over:
             try:
                 connection, reader, rest = self._connect()
+            except ConnectionRefusedError:
+                self._over = GONE  # its machine answers, and the process is not there
+                return
             except (OSError, ProtocolError) as error:
                 _log.warning("no connection to the dispatcher: %s", error)
                 pause.wait(0.2)
@@ -171,7 +190,9 @@ class Resident:
                     continue
                 self._pool.submit(batch)
                 batch = []
-                if isinstance(order, Recall):
+                if isinstance(order, End):
+                    self._over = STOPPED
+                elif isinstance(order, Recall):
                     self._pool.recall(order.ids)
                 else:
                     self._pool.kill(order.ids, grace_ms=order.grace_ms)

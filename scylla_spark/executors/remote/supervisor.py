@@ -21,11 +21,13 @@ from scylla_spark.executors.remote.frames import (
     BEGUN,
     DEAD,
     ENDS,
+    LINES,
     SAYS,
     read_beat,
     read_begun,
     read_dead,
     read_ends,
+    read_lines,
 )
 from scylla_spark.executors.remote.remote_worker import Held, Hello, RemoteWorker
 from scylla_spark.handlers.description import HandlerInfo
@@ -71,6 +73,7 @@ class RemoteSupervisor:
     Attributes:
         workers: those that may run handlers, by id.
         done: outcomes to be handed on.
+        lines: what children have written, to be handed on: the frames of each of them.
         counts: events, for metrics.
     """
 
@@ -78,6 +81,7 @@ class RemoteSupervisor:
         self.terms = terms
         self.workers: dict[str, RemoteWorker] = {}
         self.done: list[Outcome] = []
+        self.lines: list[list[bytes]] = []
         self.counts = {"late_outcomes": 0, "lost_workers": 0, "protocol_errors": 0, "recalled": 0}
         self._handlers = handlers
         self._heard: dict[str, Heard] = {}
@@ -120,6 +124,16 @@ class RemoteSupervisor:
             self.done += [Outcome(item.id, NOT_STARTED) for item in backlog.discard()]
         for worker in self.workers.values():
             worker.drain()
+
+    def end(self) -> None:
+        """After `stop`: every worker ends what still runs."""
+        for worker in self.workers.values():
+            worker.end()
+
+    def give_up(self, now: Moment) -> None:
+        """Ends what is left after `stop`: attempts whose end no worker has reported."""
+        for worker_id, worker in list(self.workers.items()):
+            self._lose(worker_id, worker, "Its dispatcher has stopped.", now, kind="executor_stopped")
 
     def room(self, name: str) -> int:
         """How many more attempts of an executor name would start soon; 0: hold back."""
@@ -227,6 +241,8 @@ class RemoteSupervisor:
                     raise ProtocolError("a note that is no list")
                 if not is_extension(record):
                     self._heard[worker_id].take(record, worker.held)
+        elif kind == LINES:
+            self.lines += read_lines(body)
         elif kind == DEAD:
             self._lose(worker_id, worker, f"Its Spark worker has ended: {read_dead(body)}", now)
         else:
@@ -243,7 +259,7 @@ class RemoteSupervisor:
 
     def _ended(self, worker: RemoteWorker, heard: Heard, records: list[Any], now: Moment) -> None:
         for record in records:
-            report = read(record)
+            report = read(record, timed_out=True)
             held = worker.held.pop(report.number, None)
             if held is None:
                 raise ProtocolError("the end of an attempt that it does not have")
@@ -278,16 +294,16 @@ class RemoteSupervisor:
             self.done += [Outcome(behind.id, NOT_STARTED) for behind in backlog.fail(lane)]
         backlog.finish([held.item])
 
-    def _lose(self, worker_id: str, worker: RemoteWorker, message: str, now: Moment) -> None:
+    def _lose(self, worker_id: str, worker: RemoteWorker, message: str, now: Moment, *, kind: str = LOST) -> None:
         """The handlers of a worker are dead: every attempt that it had counts as begun, since nobody can know better."""
-        self.counts["lost_workers"] += 1
+        self.counts["lost_workers"] += bool(worker.held)
         del self.workers[worker_id]
         self._given_up.add(worker_id)
         heard = self._heard.pop(worker_id)
         for number, held in list(worker.held.items()):
             started = now.wall_us - (now.boot_us - held.begun_us) if held.begun_us else now.wall_us
             outcome = TIMED_OUT if number in self._killed else FAILED
-            failure = Failure(LOST, message)
+            failure = Failure(kind, message)
             self._conclude(
                 held, Outcome(number, outcome, started, now.wall_us, failure=failure, work=heard.pop(number))
             )

@@ -6,14 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.output import read_links
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.executors.remote.frames import (
     BEAT,
     BEGUN,
     DEAD,
     DRAIN,
+    END,
     ENDS,
     KILL,
+    LINES,
     RECALL,
     SAYS,
     TASKS,
@@ -23,7 +27,7 @@ from scylla_spark.executors.remote.frames import (
 )
 from scylla_spark.executors.remote.link import Link
 from scylla_spark.handlers.framing import ProtocolError
-from scylla_spark.handlers.messages import FOLLOW_UP, RETURNED
+from scylla_spark.handlers.messages import FOLLOW_UP, NOTE, OUTPUT, RETURNED
 
 LEASE_ENDED: Final = "it has heard no dispatcher until its lease ended"
 DRAINED: Final = "it was drained"
@@ -40,6 +44,10 @@ class Recall(NamedTuple):
     """Attempts that the dispatcher wants back if they have not begun."""
 
     ids: list[int]
+
+
+class End(NamedTuple):
+    """The worker is to end its handlers now, and itself."""
 
 
 class WorkerEnd:
@@ -64,7 +72,7 @@ class WorkerEnd:
         self._taken: Counter[str] = Counter()
         self._beat: tuple[int, int] | None = None
 
-    def receive(self, frame: Any, now: int) -> list[Invocation | Kill | Recall]:
+    def receive(self, frame: Any, now: int) -> list[Invocation | Kill | Recall | End]:
         """Takes a frame; what the pool is to do, in order.
 
         Raises:
@@ -87,6 +95,8 @@ class WorkerEnd:
             return [Kill(body[1], body[2])]
         if kind == RECALL:
             return [Recall([number for number in body[1] if number in self.held])]
+        if kind == END:
+            return [End()]
         if kind == DRAIN:
             self.draining = True
             return [Recall(sorted(self.held))]
@@ -139,14 +149,14 @@ class WorkerEnd:
             self.held.discard(one.id)
             self._begun.discard(one.id)
             if one.outcome == NOT_STARTED:
-                records.append([one.id, RETURNED, 0, 0, None, None, 0, ""])
+                records.append([one.id, RETURNED, 0, 0, None, None, 0])
                 continue
-            for follow_up in one.follow_ups:
-                self.link.send([SAYS, [[FOLLOW_UP, one.id, *follow_up]]])
+            said = [] if one.work is None else notes_of(one.id, one.work)
+            self.says(said + [[FOLLOW_UP, one.id, *follow_up] for follow_up in one.follow_ups])
             failure = None if one.failure is None else [*one.failure]
             started_us = max(0, one.started_us - wall_minus_boot_us)
             duration_us = max(0, one.finished_us - one.started_us)
-            records.append([one.id, one.outcome, started_us, duration_us, one.result, failure, one.after_ms, ""])
+            records.append([one.id, one.outcome, started_us, duration_us, one.result, failure, one.after_ms])
         if records:
             self.link.send([ENDS, records, self._rooms(free)])
 
@@ -154,6 +164,11 @@ class WorkerEnd:
         """Passes notes of attempts on, in the form of children."""
         if notes:
             self.link.send([SAYS, list(notes)])
+
+    def wrote(self, lines: list[list[str]]) -> None:
+        """Passes on what handlers have written."""
+        if lines:
+            self.link.send([LINES, lines])
 
     def dead(self, reason: str) -> None:
         """Reports that all its handlers are dead; nothing follows."""
@@ -167,3 +182,14 @@ class WorkerEnd:
     def drained(self) -> bool:
         """Whether it was drained and has nothing any more, so that it can end."""
         return self.draining and not self.held
+
+
+def notes_of(number: int, work: WorkNote) -> list[list[Any]]:
+    """What an attempt says of its work, in the form of children.
+
+    Args:
+        number: id of the attempt.
+        work: what it says.
+    """
+    links = [[OUTPUT, number, *link] for link in read_links(work.outputs)]
+    return [[NOTE, number, work.progress, work.checkpoint, work.progress_note], *links]

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import boot_us
@@ -17,12 +18,14 @@ from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.interface import HearsLines, Kind, LogKeeper, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
+from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.supervisor import RemoteTerms
 from scylla_spark.executors.spark.elastic import Change, Present, WorkerLimits, change, most_workers
 from scylla_spark.executors.spark.worker import REASON, SPARK, WorkerConfig, host
 from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.io.host.output_files import OutputFiles
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 SCHEDULER_POOL: Final = "scylla-spark-workers"
 _LOOK_S: Final = 0.1
+_RESERVE: Final = 2  # slots of a cluster that are left to ingest and the scan
 _JOB_ENDS_S: Final = 15.0
 _BACK_OFF_US: Final = 1_000_000
 _LONGEST_BACK_OFF_US: Final = 60_000_000
@@ -46,7 +50,7 @@ class SparkPool:
 
     Args:
         modules: handler modules (see `registry.load`); executors must be able to import them.
-        limits: how many workers there may be.
+        limits: how many workers there may be; default: `WorkerLimits()`.
         children: most child processes of one worker.
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
         pass_environment: further environment variables that handlers get (see `environment`).
@@ -62,7 +66,7 @@ class SparkPool:
         self,
         modules: Sequence[str],
         *,
-        limits: WorkerLimits = WorkerLimits(),
+        limits: WorkerLimits | None = None,
         children: int = 2,
         kill_grace_s: float = 1.0,
         pass_environment: Sequence[str] = (),
@@ -72,7 +76,7 @@ class SparkPool:
     ) -> None:
         self.failure: BaseException | None = None
         self._config = WorkerConfig(tuple(modules), children, kill_grace_s, tuple(pass_environment), longest_s)
-        self._limits = limits
+        self._limits = limits or WorkerLimits()
         self._terms = RemoteTerms(lease_us=round(lease_s * 1e6), kill_us=round((kill_grace_s + 1) * 1e6))
         self._port = port
         self._handlers: dict[str, HandlerInfo] = {}
@@ -86,6 +90,7 @@ class SparkPool:
         self._stopping = threading.Event()
         self._manager: threading.Thread | None = None
         self._sink: Sink | None = None
+        self._keeper: HearsLines | None = None
 
     def start(self, sink: Sink) -> None:
         """Reads the handlers' settings (in a process of their own) and begins to accept work.
@@ -105,11 +110,18 @@ class SparkPool:
 
     def keep_outputs(self, terms: OutputTerms) -> None:
         """Lets handlers leave files behind, on executors that have the same folder under the same path; before `start`."""
+        try:
+            identity = OutputFiles(Path(terms.folder)).identity()
+        except OSError as error:
+            _log.warning("handlers on Spark can leave no files behind: %s cannot be used here: %s", terms.folder, error)
+            return
+        self._config = replace(self._config, outputs=terms._replace(identity=identity))
 
     def keep_logs(self, keeper: LogKeeper) -> None:
         """Hands what handlers write to a keeper; before `start`."""
         if isinstance(keeper, HearsLines):
             self._keeper = keeper
+            self._config = replace(self._config, logs=keeper.terms())
 
     def attach(self, spark: SparkSession) -> None:
         """Gives it the session to run on: a classic one, not Spark Connect."""
@@ -169,9 +181,19 @@ class SparkPool:
         if self._spark is None or self._sink is None:
             return
         context = self._spark.sparkContext
-        bind, advertise = _addresses(context)
-        handlers = {name: replace(info, runs_on=SPARK) for name, info in self._handlers.items()}
-        self._remote = RemotePool(self._terms, handlers, host=bind, advertise=advertise, port=self._port)
+        local = _is_local(context)
+        bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context)
+        tls, certificate = (None, b"") if local else server_context()
+        self._remote = RemotePool(
+            self._terms,
+            {name: replace(info, runs_on=SPARK) for name, info in self._handlers.items()},
+            host=bind,
+            advertise=advertise,
+            port=self._port,
+            tls=tls,
+            certificate=certificate,
+        )
+        self._remote.keeper = self._keeper
         self._remote.start(self._sink)
         self._manager = threading.Thread(target=self._manage, name="spark-pool", daemon=True)
         self._manager.start()
@@ -187,7 +209,8 @@ class SparkPool:
                 _log.exception("the pool of Spark workers stumbled")
 
     def _look(self) -> None:
-        assert self._remote is not None and self._spark is not None
+        assert self._remote is not None
+        assert self._spark is not None
         now = boot_us()
         with self._remote.lock:
             supervisor = self._remote.supervisor
@@ -220,7 +243,8 @@ class SparkPool:
         thread.start()
 
     def _job(self, ticket: Ticket) -> None:
-        assert self._spark is not None and self._remote is not None
+        assert self._spark is not None
+        assert self._remote is not None
         spark, config, begun_us = self._spark, self._config, boot_us()
         context = spark.sparkContext
         try:
@@ -232,6 +256,8 @@ class SparkPool:
             reason = frame.collect()[0]["reason"]
         except Exception as error:
             reason = str(error)[:2000]
+            if _has_ended(context):
+                self.failure = error
         self._remote.forget(ticket.worker_id)
         del self._jobs[ticket.worker_id]
         self._idle.pop(ticket.worker_id, None)
@@ -248,10 +274,13 @@ def _tag(worker_id: str) -> str:
     return f"scylla-spark-worker-{worker_id}"
 
 
+def _is_local(context: SparkContext) -> bool:
+    """Whether executors are this process."""
+    return str(context.master).startswith("local") and "cluster" not in str(context.master)
+
+
 def _addresses(context: SparkContext) -> tuple[str, str]:
-    """Where this process listens, and where executors reach it; on one machine only there."""
-    if str(context.master).startswith("local") and "cluster" not in str(context.master):
-        return "127.0.0.1", "127.0.0.1"
+    """Where this process listens, and where executors reach it."""
     advertise = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
     return str(context.getConf().get("spark.driver.bindAddress", advertise)), advertise
 
@@ -268,7 +297,7 @@ def _from_settings(settings: Settings) -> SparkPool:
     dispatch = settings.dispatch
     return SparkPool(
         settings.handlers,
-        limits=WorkerLimits(max=dispatch.spark_slots),
+        limits=WorkerLimits(max=dispatch.spark_slots, reserve=0 if settings.master.startswith("local") else _RESERVE),
         pass_environment=dispatch.pass_environment,
         longest_s=dispatch.longest_run.total_seconds(),
         lease_s=dispatch.session_timeout.total_seconds() / 2,

@@ -15,6 +15,7 @@ from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.resident import Resident
+from scylla_spark.executors.remote.worker_lines import WorkerLines
 
 REASON: Final = "reason string"
 SPARK: Final = "spark"
@@ -66,7 +67,11 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         try:
-            reason = Resident(ticket, _pool(config), executor_id=_executor_id(), alive=lambda: True).run()
+            lines = None if config.logs is None else WorkerLines(config.logs)
+            worker = Resident(
+                ticket, pool_of(config, lines), executor_id=_executor_id(), alive=lambda: True, lines=lines
+            )
+            reason = worker.run()
         except SchedulerError as error:
             reason = f"executor_broken: the handlers cannot be loaded on the executor: {error}"
         finally:
@@ -74,7 +79,13 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
     yield pa.RecordBatch.from_arrays([pa.array([reason])], names=["reason"])
 
 
-def _pool(config: WorkerConfig) -> LocalPool:
+def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalPool:
+    """The pool of a worker; not started.
+
+    Args:
+        config: of the worker.
+        lines: the keeper of what handlers write; None: that is not kept.
+    """
     pool = LocalPool(
         config.modules,
         min_children=1,
@@ -86,6 +97,8 @@ def _pool(config: WorkerConfig) -> LocalPool:
     )
     if config.outputs is not None:
         pool.keep_outputs(config.outputs)
+    if lines is not None:
+        pool.keep_logs(lines)
     return pool
 
 

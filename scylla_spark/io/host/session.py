@@ -32,6 +32,7 @@ _launch: threading.Thread | None = None
 _launch_failure: Exception | None = None
 _submitted_by = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else 0  # the JVM that started us
 _LAUNCH_S = 20.0
+_LOCAL_MASTER = re.compile(r"^local(?:\[(\d+|\*)\])?$")
 _TASK_TRIES = 4  # Spark's own default on clusters
 _NICENESS = 5  # about a third of the weight of a process of normal priority
 _ALWAYS = {
@@ -341,7 +342,12 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
         return chosen
     from scylla_spark.io.host import class_archive, jars
 
-    chosen["spark.master"] = _with_retries(settings.master)
+    workers = settings.dispatch.spark_slots if services else 0
+    chosen["spark.master"] = _local_master(settings.master, workers)
+    if workers and settings.master.startswith("local") and not settings.master.startswith("local-cluster"):
+        chosen["spark.default.parallelism"] = str(
+            _threads(settings.master)
+        )  # of queries; workers have threads of their own
     chosen["spark.jars"] = session_jars(settings)
     if is_s3(settings.tables_path):
         chosen |= s3_options(os.environ)
@@ -363,9 +369,20 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
     return _with_theirs(chosen, settings.spark.options)
 
 
-def _with_retries(master: str) -> str:
-    """A local master under which a task is tried as often as on a cluster: a Python worker that was killed must not end a query."""
-    return re.sub(r"^local(?:\[(\d+|\*)\])?$", lambda found: f"local[{found[1] or 1},{_TASK_TRIES}]", master)
+def _local_master(master: str, workers: int) -> str:
+    """A local master with a thread for each Spark worker, which holds it as long as it lives, beside those for queries.
+
+    A task is tried as often as on a cluster: a Python worker that was killed must not end a query.
+    """
+    if _LOCAL_MASTER.match(master) is None:
+        return master
+    return f"local[{_threads(master) + workers},{_TASK_TRIES}]"
+
+
+def _threads(master: str) -> int:
+    found = _LOCAL_MASTER.match(master)
+    threads = "1" if found is None else found[1] or "1"
+    return os.cpu_count() or 1 if threads == "*" else int(threads)
 
 
 def session_jars(settings: Settings) -> str:

@@ -1,7 +1,8 @@
-"""Lines of attempts on Spark go with the outcomes of their chunk, bounded, and the dispatcher knows what is missing."""
+"""Lines of attempts on Spark workers wait for the connection in bounded memory, and the dispatcher knows what is missing."""
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.log_record import decode
 from scylla_spark.executors.interface import HearsLines, LogTerms
-from scylla_spark.executors.spark import chunk_lines
-from scylla_spark.executors.spark.chunk_lines import ChunkLines, frames_of
+from scylla_spark.executors.remote import worker_lines
+from scylla_spark.executors.remote.frames import LINES, read_lines
+from scylla_spark.executors.remote.worker_lines import WorkerLines
 from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.handlers.log_writer import LogWriter
 from scylla_spark.handlers.messages import TaskRow
@@ -25,6 +27,11 @@ def logs(tmp_path):
     made = AttemptLogs(Settings(_env_file=None, data_dir=tmp_path, logs=chosen))
     made._send = lambda: None
     return made
+
+
+def sent(lines):
+    """As they arrive at the dispatcher."""
+    return read_lines(json.loads(json.dumps([LINES, lines])))
 
 
 def writer_of(lines, child):
@@ -57,43 +64,43 @@ def told(logs):
 def test_lines_of_each_attempt_arrive_whichever_child_ran_it(logs):
     assert isinstance(logs, HearsLines)
     assert logs.terms() == TERMS
-    lines = ChunkLines(TERMS)
+    lines = WorkerLines(TERMS)
     first, second = writer_of(lines, "a"), writer_of(lines, "b")
     write(first, "one", "ü 1", "password=abc")
     write(second, "two", "2")
     write(first, "three", "3")
-    logs.hear(frames_of(lines.take()))
+    logs.hear(sent(lines.take()))
     assert told(logs) == {"one": ["ü 1", "password=***"], "two": ["2"], "three": ["3"]}
-    assert lines.take() is None
+    assert lines.take() == []
     write(second, "four", "4")
-    logs.hear(frames_of(lines.take()))
+    logs.hear(sent(lines.take()))
     assert told(logs) == {"four": ["4"]}
 
 
 def test_the_last_lines_of_a_child_that_died_arrive(logs):
-    lines = ChunkLines(TERMS)
+    lines = WorkerLines(TERMS)
     writer = writer_of(lines, "a")
     writer.begin(TaskRow(1, "lane", "one", "{}", 1, 7, "default", 0, 1000))
     for number in range(1_000):
         writer.text("stdout", f"{number}\n")
     lines.close("a")
     lines.close("a")
-    logs.hear(frames_of(lines.take()))
+    logs.hear(sent(lines.take()))
     found = told(logs)["one"]
     assert (found[0], found[-1]) == ("0", "999")
 
 
 @pytest.mark.slow
-def test_beyond_the_bound_of_a_chunk_lines_are_left_out_and_counted(logs, monkeypatch):
-    monkeypatch.setattr(chunk_lines, "MOST_BYTES", 1)
-    lines = ChunkLines(TERMS)
+def test_beyond_the_bound_lines_are_left_out_and_counted(logs, monkeypatch):
+    monkeypatch.setattr(worker_lines, "MOST_BYTES", 1)
+    lines = WorkerLines(TERMS)
     writer = writer_of(lines, "a")
     for number in range(100):
         write(writer, f"key-{number:02}", *["x" * 60] * 60)
         lines.gather()
     shipped = lines.take()
-    assert len(shipped) < 500_000
-    logs.hear(frames_of(shipped))
+    assert sum(len(frame) for frames in shipped for frame in frames) < 500_000
+    logs.hear(sent(shipped))
     found = told(logs)
     kept = sum(text == "x" * 60 for texts in found.values() for text in texts)
     assert 0 < kept < 6_000

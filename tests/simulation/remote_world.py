@@ -458,7 +458,7 @@ class Worker:
                 continue
             rng = self.world.rng
             ends = self.world.now + rng.choice((MS, 10 * MS, 100 * MS, S, 4 * S))
-            original = self.world.lanes._out.get(item.id)  # noqa: SLF001 - its limit is one of the dispatcher's clock
+            original = self.world.lanes._out.get(item.id)
             known = item if original is None else original[2]
             run = self.world.lanes.begins(known, ends, succeeds=rng.random() < 0.9)
             self._runs[item.id] = run

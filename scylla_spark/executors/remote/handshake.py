@@ -76,12 +76,26 @@ def nonce() -> str:
 
 
 def proof_of_dispatcher(key: bytes, worker_id: str, theirs: str, ours: str) -> str:
-    """What a dispatcher answers to the nonce of a worker (`theirs`)."""
+    """What a dispatcher answers to the greeting of a worker.
+
+    Args:
+        key: of the job.
+        worker_id: of the job.
+        theirs: nonce of the worker.
+        ours: nonce of the dispatcher.
+    """
     return _digest(key, _DISPATCHER, worker_id, theirs, ours)
 
 
 def proof_of_worker(key: bytes, worker_id: str, theirs: str, ours: str) -> str:
-    """What a worker answers to the nonce of its dispatcher (`theirs`)."""
+    """What a worker answers to the proof of its dispatcher.
+
+    Args:
+        key: of the job.
+        worker_id: of the job.
+        theirs: nonce of the dispatcher.
+        ours: nonce of the worker.
+    """
     return _digest(key, _WORKER, worker_id, theirs, ours)
 
 
@@ -123,7 +137,13 @@ def read_introduction(value: object) -> Introduction:
 
 
 def introduction(proof: str, received: int | None, hello: Hello) -> list[Any]:
-    """The message that `read_introduction` reads."""
+    """The message that `read_introduction` reads.
+
+    Args:
+        proof: see `Introduction`.
+        received: see `Introduction`.
+        hello: see `Introduction`.
+    """
     return [proof, received, hello.executor_id, hello.host, sorted(hello.handlers)]
 
 

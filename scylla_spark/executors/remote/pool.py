@@ -228,7 +228,17 @@ class RemotePool:
         return self._keys.get(worker_id)
 
     def proven(self, connection: _Connection, worker_id: str, received: int | None, hello: Any) -> int | None:
-        """A worker has proven who it is; the number of the last frame that was taken from it, or None: it is not wanted."""
+        """A worker has proven who it is.
+
+        Args:
+            connection: from which it speaks.
+            worker_id: which one.
+            received: number of the last frame that it has taken; None: it connects for the first time.
+            hello: what it says of itself.
+
+        Returns:
+            Number of the last frame that was taken from it; None: it is not wanted.
+        """
         self._unproven.discard(connection)
         now = boot_us()
         with self.lock:

@@ -31,10 +31,12 @@ class Hello(NamedTuple):
 class Held:
     """An attempt that a worker has.
 
-    Attributes:
+    Args:
         item: the attempt.
         name: of its executor.
         sent_us: boot clock.
+
+    Attributes:
         begun_us: boot clock of the dispatcher when its handler began, as the worker reports; 0: not reported.
         recalled: it was asked for it.
     """
@@ -90,7 +92,14 @@ class RemoteWorker:
         return best if best is not None and best.error_us <= most_error_us else None
 
     def give(self, items: Collection[Invocation], name: str, clock: Offset, now: int) -> None:
-        """Sends attempts to it; none of them starts there after its `start_by_us`, by our clock."""
+        """Sends attempts to it; none of them starts there after its `start_by_us`, by our clock.
+
+        Args:
+            items: the attempts, in order.
+            name: of their executor.
+            clock: see `clock`.
+            now: boot clock.
+        """
         rows = []
         for item in items:
             self.held[item.id] = Held(item, name, now)
@@ -120,7 +129,13 @@ class RemoteWorker:
         self.link.send([END])
 
     def lease(self, length_us: int, clock: Offset, now: int) -> list[object]:
-        """A frame that lets its handlers run until `length_us` from now, by the earliest reading of its clock."""
+        """A frame that lets its handlers run for a while from now, by the earliest reading of its clock.
+
+        Args:
+            length_us: for how long.
+            clock: see `clock`.
+            now: boot clock.
+        """
         self.leased_until_us = max(self.leased_until_us, now + length_us)
         return self.link.unnumbered([BEAT, now + length_us + clock.us - clock.error_us, now])
 
@@ -132,7 +147,13 @@ class RemoteWorker:
         self.memory = beat.memory
 
     def waits(self, name: str, now: int, for_us: int) -> list[list[int]]:
-        """Lanes of which nothing that is here has begun for so long, as ids of their attempts in order; what was recalled is left out."""
+        """Lanes of which nothing that is here has begun, as ids of their attempts in order; what was recalled is left out.
+
+        Args:
+            name: of the executor of the attempts.
+            now: boot clock.
+            for_us: how long ago they were sent, at least.
+        """
         lanes: dict[str, list[Held]] = {}
         for held in self.held.values():
             lanes.setdefault(held.item.key.ordering_id, []).append(held)

@@ -173,7 +173,13 @@ class RemoteSupervisor:
     # ---- connections ----
 
     def joined(self, worker_id: str, hello: Hello, now: int) -> bool:
-        """A worker connects for the first time; False if it must not: its id is in use, or was given up."""
+        """A worker connects for the first time; False if it must not: its id is in use, or was given up.
+
+        Args:
+            worker_id: which one.
+            hello: what it says of itself.
+            now: boot clock.
+        """
         if worker_id in self.workers or worker_id in self._given_up:
             return False
         self.workers[worker_id] = RemoteWorker(hello, now, self.terms.lease_us)
@@ -207,7 +213,13 @@ class RemoteSupervisor:
             worker.connected = False
 
     def receive(self, worker_id: str, frame: Any, now: Moment) -> bool:
-        """Takes a frame; False if the connection must be closed, because no worker of ours sends that or it was given up."""
+        """Takes a frame; False if the connection must be closed, because no worker of ours sends that or it was given up.
+
+        Args:
+            worker_id: that has sent it.
+            frame: a JSON value.
+            now: of the dispatcher.
+        """
         worker = self.workers.get(worker_id)
         if worker is None:
             self.counts["late_outcomes"] += worker_id in self._given_up

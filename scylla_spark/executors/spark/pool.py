@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 SCHEDULER_POOL: Final = "scylla-spark-workers"
 _LOOK_S: Final = 0.1
-_RESERVE: Final = 2  # slots of a cluster that are left to ingest and the scan
+_LOCAL_THREADS: Final = re.compile(r"local\[(\d+)")
 _JOB_ENDS_S: Final = 15.0
 _BACK_OFF_US: Final = 1_000_000
 _LONGEST_BACK_OFF_US: Final = 60_000_000
@@ -223,7 +224,7 @@ class SparkPool:
                 Present(name, worker.hello.executor_id, len(worker.held), self._idle[name])
                 for name, worker in here.items()
             ]
-        self._slots = max(1, int(self._spark.sparkContext.defaultParallelism))
+        self._slots = _slots(self._spark.sparkContext, self._limits.reserve)
         starting = len(self._jobs.keys() - here.keys())
         wanted = change(self._limits, self._slots, present, starting, waiting, now)
         if now < self._start_from_us:
@@ -274,6 +275,14 @@ def _tag(worker_id: str) -> str:
     return f"scylla-spark-worker-{worker_id}"
 
 
+def _slots(context: SparkContext, reserve: int) -> int:
+    """How many tasks the application can run at once; a local master of ours has threads for workers beyond those for queries."""
+    queries = max(1, int(context.defaultParallelism))
+    threads = _LOCAL_THREADS.match(str(context.master))
+    beyond = 0 if threads is None else int(threads[1]) - queries
+    return beyond + reserve if beyond > 0 else queries
+
+
 def _is_local(context: SparkContext) -> bool:
     """Whether executors are this process."""
     return str(context.master).startswith("local") and "cluster" not in str(context.master)
@@ -297,7 +306,7 @@ def _from_settings(settings: Settings) -> SparkPool:
     dispatch = settings.dispatch
     return SparkPool(
         settings.handlers,
-        limits=WorkerLimits(max=dispatch.spark_slots, reserve=0 if settings.master.startswith("local") else _RESERVE),
+        limits=WorkerLimits(max=dispatch.spark_slots),
         pass_environment=dispatch.pass_environment,
         longest_s=dispatch.longest_run.total_seconds(),
         lease_s=dispatch.session_timeout.total_seconds() / 2,

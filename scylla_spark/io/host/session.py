@@ -344,7 +344,7 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
 
     workers = settings.dispatch.spark_slots if services else 0
     chosen["spark.master"] = _local_master(settings.master, workers)
-    if workers and settings.master.startswith("local") and not settings.master.startswith("local-cluster"):
+    if workers and _LOCAL_MASTER.match(settings.master):
         chosen["spark.default.parallelism"] = str(
             _threads(settings.master)
         )  # of queries; workers have threads of their own

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.errors import SetupError
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.elastic import WorkerLimits
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import WorkerConfig
+from scylla_spark.io.host.session import check_executors
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
@@ -95,6 +100,115 @@ def test_a_session_that_has_ended_ends_the_pool_and_leaves_no_task_hanging(spark
     pool.submit([second])
     pool.stop(drain_s=0)
     assert [(one.id, one.outcome) for one in outcomes] == [(first.id, "not_started"), (second.id, "not_started")]
+
+
+@pytest.fixture
+def bare_python(spark, tmp_path, monkeypatch):
+    """Executors have a Python without this package."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['scylla_spark'] = None\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+
+
+def test_executors_without_this_package_are_one_error_at_the_start(spark, bare_python):
+    with pytest.raises(
+        SetupError, match=r"executors of local.* cannot run this package: ModuleNotFoundError.*scylla_spark"
+    ):
+        check_executors(spark, threading.Event())
+
+
+def test_executors_with_this_package_pass(spark):
+    check_executors(spark, threading.Event())
+
+
+def test_a_check_that_no_executor_takes_ends_with_the_stop(spark):
+    stop = threading.Event()
+    stop.set()
+    check_executors(Unanswered(), stop)
+
+
+class Unanswered:
+    """A session whose cluster has no executor."""
+
+    class sparkContext:
+        master = "spark://nowhere:7077"
+        parallelize = staticmethod(lambda *_: threading.Event().wait())
+
+
+@pytest.fixture
+def broken(spark):
+    """Starts a pool whose handlers load here and not on the executors."""
+    pools = []
+
+    def start(module, attached=spark):
+        pool, outcomes = SparkPool([str(module)]), []
+        pools.append(pool)
+        pool.start(outcomes.extend)
+        if module.parent != Path(HANDLERS).parent:
+            module.unlink()
+        pool.attach(attached)
+        return pool, outcomes
+
+    yield start
+    for pool in pools:
+        pool.stop(drain_s=0)
+
+
+def check_unused(pool, outcomes):
+    call = invocation("noop")
+    pool.submit([call])
+    eventually(lambda: pool.failure is not None, 60, "the pool says that it can run nothing")
+    assert isinstance(pool.failure, SetupError)
+    eventually(
+        lambda: [(one.id, one.outcome) for one in outcomes] == [(call.id, "not_started")], 10, "no attempt is used"
+    )
+    assert pool.rooms()["spark"] == 0
+    return str(pool.failure)
+
+
+def test_handlers_that_an_executor_lacks_use_up_no_attempt_and_end_the_pool(broken, tmp_path):
+    module = tmp_path / "only_here.py"
+    shutil.copy(HANDLERS, module)
+    assert "only_here.py" in check_unused(*broken(module))
+
+
+def test_an_executor_without_this_package_uses_up_no_attempt_and_ends_the_pool(broken, bare_python):
+    assert "ModuleNotFoundError: No module named 'scylla_spark" in check_unused(*broken(Path(HANDLERS)))
+
+
+def test_on_a_cluster_an_executor_loads_the_handlers_before_a_task_is_taken(broken, tmp_path, spark):
+    module = tmp_path / "only_here.py"
+    shutil.copy(HANDLERS, module)
+    pool, outcomes = broken(module, OnCluster(spark))
+    eventually(lambda: pool.failure is not None, 60, "the handlers are loaded on an executor")
+    assert ("only_here.py" in str(pool.failure), pool.rooms()["spark"], outcomes) == (True, 0, [])
+    pool, outcomes = broken(Path(HANDLERS), OnCluster(spark))
+    eventually(lambda: pool.rooms()["spark"], 60, "tasks are taken after the check")
+    call = invocation("noop")
+    pool.submit([call])
+    eventually(lambda: [(one.id, one.outcome) for one in outcomes] == [(call.id, "succeeded")], 60)
+
+
+class OnCluster:
+    """A session that says that its executors are on other machines."""
+
+    def __init__(self, spark):
+        self._spark = spark
+        self.sparkContext = OnCluster.Context(spark.sparkContext)
+
+    def __getattr__(self, name):
+        return getattr(self._spark, name)
+
+    class Context:
+        master = "spark://head:7077"
+
+        def __init__(self, context):
+            self._context = context
+
+        def __getattr__(self, name):
+            return getattr(self._context, name)
 
 
 class TestSparkPoolConforms(ExecutorConformance):

@@ -16,7 +16,7 @@ from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.defaults import LONGEST_RUN_S
-from scylla_spark.errors import ConflictError
+from scylla_spark.errors import ConflictError, SetupError
 from scylla_spark.executors.interface import HearsLines, Kind, LogKeeper, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.remote.certificate import server_context
@@ -24,9 +24,10 @@ from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.supervisor import RemoteTerms
 from scylla_spark.executors.spark.elastic import Change, Present, WorkerLimits, change, most_workers
-from scylla_spark.executors.spark.worker import REASON, SPARK, WorkerConfig, host
+from scylla_spark.executors.spark.worker import BROKEN, REASON, SPARK, WorkerConfig, host
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.io.host.session import is_one_machine, missing_on_executors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -47,7 +48,8 @@ class SparkPool:
     """An Executor whose handlers run on the executors of a Spark application.
 
     Each worker is a Spark job with one task, which hosts a local pool. Attempts, outcomes and notes travel over a connection that the
-    worker makes to this process. It has room for tasks once it is started and `attach`ed to a session, in either order.
+    worker makes to this process. It has room for tasks once it is started and `attach`ed to a session, in either order; on a cluster
+    once a first worker has loaded the handlers. If an executor cannot load them, the pool fails, and no attempt is used up.
 
     Args:
         modules: handler modules (see `registry.load`); executors must be able to import them.
@@ -60,7 +62,7 @@ class SparkPool:
         port: to listen on; 0: any.
 
     Attributes:
-        failure: why it can run nothing any more: its session has ended; None: it can.
+        failure: why it can run nothing any more: its session has ended, or an executor lacks the handlers; None: it can.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class SparkPool:
         self._jobs: dict[str, threading.Thread] = {}
         self._idle: dict[str, int] = {}
         self._slots = 1
+        self._proven = False  # whether executors can load the handlers
         self._failures = 0
         self._start_from_us = 0
         self._stopping = threading.Event()
@@ -136,7 +139,7 @@ class SparkPool:
     def rooms(self) -> dict[str, int]:
         """How many more attempts would start now, or once workers have started that can be."""
         remote = self._remote
-        if remote is None or self.failure is not None or self._stopping.is_set():
+        if remote is None or not self._proven or self.failure is not None or self._stopping.is_set():
             return {SPARK: 0}
         with remote.lock:
             there = len(remote.supervisor.workers)
@@ -182,7 +185,7 @@ class SparkPool:
         if self._spark is None or self._sink is None:
             return
         context = self._spark.sparkContext
-        local = _is_local(context)
+        local = self._proven = is_one_machine(context.master)
         bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context)
         tls, certificate = (None, b"") if local else server_context()
         self._remote = RemotePool(
@@ -216,7 +219,7 @@ class SparkPool:
         with self._remote.lock:
             supervisor = self._remote.supervisor
             here = {name: worker for name, worker in supervisor.workers.items() if not worker.draining}
-            waiting = supervisor.waiting(SPARK)
+            waiting = supervisor.waiting(SPARK) + (not self._proven)
             for name, worker in here.items():
                 if worker.held or name not in self._idle:
                     self._idle[name] = now
@@ -224,6 +227,7 @@ class SparkPool:
                 Present(name, worker.hello.executor_id, len(worker.held), self._idle[name])
                 for name, worker in here.items()
             ]
+        self._proven |= bool(present)
         self._slots = _slots(self._spark.sparkContext, self._limits.reserve)
         starting = len(self._jobs.keys() - here.keys())
         wanted = change(self._limits, self._slots, present, starting, waiting, now)
@@ -235,6 +239,13 @@ class SparkPool:
             with self._remote.lock:
                 for name in wanted.drain:
                     supervisor.workers[name].drain()
+
+    def _hand_back(self) -> None:
+        """Hands back what waits: nothing can run it."""
+        assert self._remote is not None
+        with self._remote.lock:
+            self._remote.supervisor.stop(boot_us())
+        self._remote.submit(())
 
     def _start_job(self, ticket: Ticket) -> None:
         thread = threading.Thread(
@@ -259,16 +270,30 @@ class SparkPool:
             reason = str(error)[:2000]
             if _has_ended(context):
                 self.failure = error
+            elif why := missing_on_executors(error):
+                reason = BROKEN + why
         self._remote.forget(ticket.worker_id)
         del self._jobs[ticket.worker_id]
         self._idle.pop(ticket.worker_id, None)
         if self._stopping.is_set():
+            return
+        if reason.startswith(BROKEN):
+            self.failure = _broken(reason.removeprefix(BROKEN))
+            self._hand_back()
             return
         _log.info("the Spark worker %s has ended: %s", ticket.worker_id, reason)
         failed = boot_us() - begun_us < _LONGEST_BACK_OFF_US and "drained" not in reason
         self._failures = self._failures + 1 if failed else 0
         if failed:
             self._start_from_us = boot_us() + min(_BACK_OFF_US << min(self._failures, 6), _LONGEST_BACK_OFF_US)
+
+
+def _broken(why: str) -> SetupError:
+    return SetupError(
+        f"Handlers cannot be loaded on the executors of Spark: {why.rstrip('.')}.",
+        hint="Install scylla-spark and the modules of `handlers` in the Python of every executor, or set dispatch.spark_slots = 0. "
+        "No attempt was used up. docs/lakehouse.md says what executors need.",
+    )
 
 
 def _tag(worker_id: str) -> str:
@@ -281,11 +306,6 @@ def _slots(context: SparkContext, reserve: int) -> int:
     threads = _LOCAL_THREADS.match(str(context.master))
     beyond = 0 if threads is None else int(threads[1]) - queries
     return beyond + reserve if beyond > 0 else queries
-
-
-def _is_local(context: SparkContext) -> bool:
-    """Whether executors are this process."""
-    return str(context.master).startswith("local") and "cluster" not in str(context.master)
 
 
 def _addresses(context: SparkContext) -> tuple[str, str]:

@@ -19,6 +19,8 @@ from scylla_spark.executors.remote.worker_lines import WorkerLines
 
 REASON: Final = "reason string"
 SPARK: Final = "spark"
+BROKEN: Final = "executor_broken: "
+"""Begins the reason of a worker that could not load the handlers."""
 _SWITCH_S: Final = 0.0005  # the threads of the connection must not wait 5 ms for each other
 
 
@@ -73,7 +75,7 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
             )
             reason = worker.run()
         except SchedulerError as error:
-            reason = f"executor_broken: the handlers cannot be loaded on the executor: {error}"
+            reason = BROKEN + error.message.strip().splitlines()[-1].strip()  # above it is the stack of an import
         finally:
             sys.setswitchinterval(before)
     yield pa.RecordBatch.from_arrays([pa.array([reason])], names=["reason"])

@@ -15,18 +15,17 @@ from importlib.util import find_spec
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError, ExitCode, SetupError, UnreachableError
 from scylla_spark.io.host.java import find_java, jvm_environment
 from scylla_spark.io.host.s3_options import is_s3, s3_options
+from scylla_spark.log import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger("spark")
+log = get_logger("spark")
 
 _launch: threading.Thread | None = None
 _launch_failure: Exception | None = None

@@ -124,7 +124,7 @@ def test_a_list_says_that_nobody_knows_who_has_which_handler(run, tmp_path, monk
     append(f"{tmp_path}/tables", TASKS, [task(TaskKey(at(10) - 100 * 365 * 86_400_000_000, "lane", "a"))])
     monkeypatch.setattr(HandlerWarnings, "waiting", away)
     code, out, err = run("--data", str(tmp_path), "task", "list")
-    assert (code, "ready" in out, "no_handler" in out, "Kafka does not answer" in err) == (0, True, False, True)
+    assert (code, "ready" in out, "no_handler" in out, "Kafka did not answer in time" in err) == (0, True, False, True)
 
 
 def test_a_window_lists_what_is_still_to_run(run):

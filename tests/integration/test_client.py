@@ -278,7 +278,7 @@ def test_the_owner_is_found_in_its_fence_also_behind_the_mark(scheduler, owner, 
 
 def test_a_result_waits_for_the_tables(scheduler, settings):
     result = scheduler.enqueue_many({"handler": "h", "ordering_id": f"o{number}"} for number in range(20))
-    with pytest.raises(WaitTimeoutError, match="records are not in the tables"):
+    with pytest.raises(WaitTimeoutError, match="records sent are not in the tables"):
         result.wait("300ms")
     ends = end_offsets(settings, settings.topics.tasks, list(range(PARTITIONS)))
     append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -28,26 +28,22 @@ def ready_line(facts: Mapping[str, Any]) -> str:
     return json.dumps({"ready": True} | dict(facts))
 
 
-def ready_block(deployment: Deployment, facts: Mapping[str, Any]) -> str:
-    """The same for people, as lines: where things are, which handlers can run, and a command to try next."""
-    names = _handlers(deployment)
+def ready_block(facts: Mapping[str, Any], names: Sequence[str] | None, *, one_machine: bool) -> str:
+    """The same for people, as lines: where things are, which handlers can run, and a command to try next.
+
+    Args:
+        facts: of the deployment.
+        names: of its handlers; None: this process dispatches nothing.
+        one_machine: it is found by its data folder.
+    """
     rows = {"data": facts["data"], "kafka": facts["kafka"], "metrics": facts["metrics"], "api": facts.get("api")}
     if rows["api"]:
         rows["dashboard"] = f"{rows['api']}/ui/"
     if names is not None:
         rows["handlers"] = ", ".join(names) or "none: no task can run. Start with --handlers MODULE"
-    options = f"--data {shlex.quote(facts['data'])} " if deployment.broker is not None else ""
+    options = f"--data {shlex.quote(facts['data'])} " if one_machine else ""
     rows["next"] = f"scylla-spark {options}" + (f"task enqueue {shlex.quote(names[0])}" if names else "task list")
     return "\n".join(["ready", *(f"  {name:<10} {value}" for name, value in rows.items() if value)])
-
-
-def _handlers(deployment: Deployment) -> list[str] | None:
-    """Names of the handlers that can run here; None: this process dispatches nothing."""
-    if "dispatch" not in deployment.roles:
-        return None
-    from scylla_spark.services.dispatch.service import DispatchService
-
-    return deployment.service(DispatchService).dispatcher.handler_names()
 
 
 def read_ready_line(line: str) -> Mapping[str, Any] | None:

@@ -37,13 +37,6 @@ def test_other_lines_say_nothing(line):
     assert read_ready_line(line) is None
 
 
-class Dispatching(SimpleNamespace):
-    """As much of a deployment as the block is made of."""
-
-    def service(self, kind):
-        return SimpleNamespace(dispatcher=SimpleNamespace(handler_names=lambda: self.names))
-
-
 @pytest.mark.parametrize(
     ("names", "handlers", "command"),
     [
@@ -52,8 +45,8 @@ class Dispatching(SimpleNamespace):
     ],
 )
 def test_people_are_shown_handlers_the_dashboard_and_what_to_try(names, handlers, command):
-    deployment = Dispatching(names=names, roles=("dispatch", "api"), broker=object())
-    lines = ready_block(deployment, FACTS | {"data": "/tmp/d d", "api": "http://127.0.0.1:8080"}).splitlines()
+    facts = FACTS | {"data": "/tmp/d d", "api": "http://127.0.0.1:8080"}
+    lines = ready_block(facts, names, one_machine=True).splitlines()
     assert lines == [
         "ready",
         "  data       /tmp/d d",
@@ -66,7 +59,7 @@ def test_people_are_shown_handlers_the_dashboard_and_what_to_try(names, handlers
 
 
 def test_a_process_that_dispatches_nothing_shows_no_handlers():
-    lines = ready_block(SimpleNamespace(roles=("ingest",), broker=None), FACTS).splitlines()
+    lines = ready_block(FACTS, None, one_machine=False).splitlines()
     assert lines == [
         "ready",
         "  data       /tmp/ü",

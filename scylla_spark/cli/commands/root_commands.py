@@ -182,10 +182,17 @@ def _say_ready(cli: Context, deployment: Any) -> None:
     if cli.output.form in ("json", "jsonl"):
         text = ready_line(told)
     elif sys.stdout.isatty():
-        text = ready_block(deployment, told)
+        text = ready_block(told, _handler_names(deployment), one_machine=deployment.broker is not None)
     else:
         text = "ready: " + ", ".join(
             f"{name} {told[name]}" for name in ("kafka", "data", "metrics", "api") if told.get(name)
         )
     sys.stdout.write("".join(visible(line) + "\n" for line in text.splitlines()))
     sys.stdout.flush()
+
+
+def _handler_names(deployment: Any) -> list[str] | None:
+    """Names of the handlers that can run here; None: this process dispatches nothing."""
+    from scylla_spark.services.dispatch.service import DispatchService
+
+    return deployment.service(DispatchService).dispatcher.handler_names() if "dispatch" in deployment.roles else None

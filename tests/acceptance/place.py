@@ -139,7 +139,7 @@ class Place:
         self.journal = folder / "journal.jsonl"
         self.deaths: list[int] = []
         self._clients: list[Scheduler] = []
-        self._log: OutcomesLog | None = None
+        self._outcomes_log: OutcomesLog | None = None
         self._seen: dict[str, tuple[DeltaTable, int, pl.DataFrame]] = {}
         self._starts = self._calls = 0
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("SCYLLASPARK_", "SPARK_"))}
@@ -242,9 +242,9 @@ class Place:
         """Closes the clients that `client` and `ends` have made."""
         while self._clients:
             self._clients.pop().close()
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        if self._outcomes_log is not None:
+            self._outcomes_log.close()
+            self._outcomes_log = None
 
     # -- asking -----------------------------------------------------------------------------------------------------------
 
@@ -309,10 +309,10 @@ class Place:
 
     def ends(self, prefix: str = "") -> dict[TaskKey, Fact]:
         """Key → the fact that ended it, as the log says now; the tables hold it some seconds later, at a much higher cost."""
-        if self._log is None:
-            self._log = OutcomesLog(located(Settings(data_dir=self.data)))
-        self._log.read()
-        return {key: fact for key, fact in self._log.completions.items() if key.ordering_id.startswith(prefix)}
+        if self._outcomes_log is None:
+            self._outcomes_log = OutcomesLog(located(Settings(data_dir=self.data)))
+        self._outcomes_log.read()
+        return {key: fact for key, fact in self._outcomes_log.completions.items() if key.ordering_id.startswith(prefix)}
 
     def recorded(self, keys: Iterable[TaskKey], within: float = PATIENCE) -> dict[TaskKey, Fact]:
         """Waits until the log says that all these keys have ended."""

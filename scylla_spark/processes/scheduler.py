@@ -12,7 +12,6 @@ from typing import Any, Final
 from scylla_spark.client import scheduler as client
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConflictError, WaitTimeoutError
-from scylla_spark.processes.deployment import Deployment
 
 _local: Final = threading.Lock()  # held while a local deployment runs
 
@@ -36,6 +35,8 @@ class Scheduler(client.Scheduler):
             ConflictError: a local deployment runs in this process already.
             WaitTimeoutError: it was not ready within two minutes.
         """
+        from scylla_spark.processes.deployment import Deployment
+
         if not _local.acquire(blocking=False):
             raise ConflictError(
                 "A local deployment already runs in this process, and a process has one Spark session only.",

@@ -27,6 +27,7 @@ _LEAVES = {
     "defaults",
     "signed_text",
     "table_place",
+    "log",
 }
 _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}
@@ -49,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     **{name: {"errors"} for name in sorted(_LEAVES - {"errors"})},
     "errors": set(),
     "config": _LEAVES | {"config"},
-    "log": {"clock", "config", "visible"},
+    "log": {"clock", "config", "errors", "visible"},
     "core": _CORE,  # words and rules know nothing of the engine
     "core.engine": _ENGINE,  # engine and planner never meet
     "core.plan": _CORE | {"core.plan"},

@@ -145,7 +145,8 @@ class RemoteSupervisor:
 
     def waiting(self, name: str) -> int:
         """How many attempts of an executor name wait here for a worker."""
-        return len(self._backlogs[name])
+        backlog = self._backlogs.get(name)
+        return 0 if backlog is None else len(backlog)
 
     @property
     def finished(self) -> bool:

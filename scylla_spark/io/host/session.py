@@ -168,7 +168,7 @@ def check_executors(spark: SparkSession, stop: threading.Event) -> None:
     def imported(_: object) -> str:  # is pickled by value, so that it can be called without this package
         import importlib
 
-        return str(importlib.import_module("scylla_spark.executors.spark.worker"))
+        return str(importlib.import_module("scylla_spark.config.settings"))
 
     def ask() -> None:
         try:

@@ -1,9 +1,6 @@
 """Kafka: clients, topics, who may write, and what stands in the logs."""
 
 import warnings
-from importlib import import_module
 
-with warnings.catch_warnings():
-    # kafka-python reads its schema files with a deprecated function: its import would fail where warnings are errors
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import_module("kafka")
+# kafka-python reads its schema files with a deprecated function, so that its import would fail where warnings are errors.
+warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"kafka(\.|$)")

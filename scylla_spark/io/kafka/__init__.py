@@ -2,5 +2,5 @@
 
 import warnings
 
-# kafka-python reads its schema files with a deprecated function, so that its import would fail where warnings are errors.
-warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"kafka(\.|$)")
+# kafka-python reads its schema files with deprecated functions, so that its import would fail where warnings are errors.
+warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import urllib.error
@@ -14,6 +13,7 @@ from urllib.parse import quote
 
 from scylla_spark.io.host import die_with_parent
 from tests.acceptance.place import PATIENCE, ROOT, Place, Process
+from tests.support.processes import children
 from tests.support.waiting import eventually
 
 
@@ -109,28 +109,6 @@ def script(place: Place, text: str, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def children(pid: int) -> list[int]:
-    """The living children of a process."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split() if entry.name.isdigit() else ["Z", "0"]
-        except OSError:
-            continue
-        if fields[0] != "Z" and int(fields[1]) == pid:
-            found.append(int(entry.name))
-    return found
-
-
 def api_process(up: int) -> int:
     """The process that serves the API of a deployment."""
     return next(pid for pid in children(up) if b"scylla_spark.api" in Path(f"/proc/{pid}/cmdline").read_bytes())
-
-
-def alive(pid: int) -> bool:
-    """Whether a process lives."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

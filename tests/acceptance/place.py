@@ -30,6 +30,7 @@ from scylla_spark.testing.history import Recorded, Run, runs
 from tests.acceptance import journal_handlers
 from tests.support.command_line import run_command
 from tests.support.outcomes_log import OutcomesLog
+from tests.support.processes import alive, descendants
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -176,9 +177,11 @@ class Place:
         return Called(process.exitcode, out.read_text(), err.read_text())
 
     def kill(self, process: Process) -> None:
-        """kill -9, noted as a death for the history."""
+        """kill -9, noted as a death for the history once all processes below it are dead, too, which takes some milliseconds."""
+        below = descendants(process.pid)
         process.signal(signal.SIGKILL)
         process.ended()
+        eventually(lambda: not any(map(alive, below)), PATIENCE, "what it had started is dead")
         self.deaths.append(now())
 
     def left(self) -> list[str]:

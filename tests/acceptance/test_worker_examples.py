@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.http_api import Wire, children
+from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE, ROOT
 from tests.acceptance.test_workers import PROGRAM, pull_queue, succeeded
 from tests.support.missing_package import absent
+from tests.support.processes import children
 
 TASKS = 200
 

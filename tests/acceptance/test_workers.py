@@ -12,8 +12,9 @@ from scylla_spark import Queue
 from scylla_spark.testing import judge
 from scylla_spark.testing.history import Fault
 from tests.acceptance import worker_handlers
-from tests.acceptance.http_api import Wire, alive, api_process, children, joined, script, worker
+from tests.acceptance.http_api import Wire, api_process, joined, script, worker
 from tests.acceptance.place import PATIENCE, now
+from tests.support.processes import alive, children
 from tests.support.waiting import eventually
 
 HANDLERS = worker_handlers.__file__

@@ -17,10 +17,10 @@ from tests.support.executor_conformance import (
     HANDLERS,
     ExecutorConformance,
     Running,
-    alive,
     invocation,
     kill_hard,
 )
+from tests.support.processes import alive
 from tests.support.waiting import holds
 
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # five JVMs that live for a minute

@@ -19,7 +19,8 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.executors.local import child_handle, forkserver_handle
 from scylla_spark.executors.local import pool as pool_module
 from scylla_spark.executors.local.pool import LocalPool
-from tests.support.executor_conformance import GRACE_S, Running, alive, invocation
+from tests.support.executor_conformance import GRACE_S, Running, invocation
+from tests.support.processes import alive
 from tests.support.waiting import holds
 
 HANDLERS = str(Path(__file__).parents[1] / "support" / "hostile_handlers.py")

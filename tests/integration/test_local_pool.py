@@ -21,10 +21,10 @@ from tests.support.executor_conformance import (
     HANDLERS,
     Running,
     WholeExecutorConformance,
-    alive,
     invocation,
     kill_hard,
 )
+from tests.support.processes import alive
 from tests.support.waiting import holds
 
 

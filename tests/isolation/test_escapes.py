@@ -19,7 +19,8 @@ from scylla_spark.executors.local.local_executors import KIND
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import FIRST_USER, Sandboxed
 from tests.isolation import attacks
-from tests.support.executor_conformance import GRACE_S, Running, alive, invocation
+from tests.support.executor_conformance import GRACE_S, Running, invocation
+from tests.support.processes import alive
 from tests.support.waiting import holds
 
 MODULE = attacks.__file__

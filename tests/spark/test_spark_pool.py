@@ -24,9 +24,9 @@ from tests.support.executor_conformance import (
     HANDLERS,
     ExecutorConformance,
     Running,
-    alive,
     invocation,
 )
+from tests.support.processes import alive
 from tests.support.waiting import eventually, holds
 
 HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers.py"))

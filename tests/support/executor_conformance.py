@@ -24,20 +24,13 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import read_links
 from scylla_spark.core.tasks.task import MAX_ERROR_CHARS, Failure, Invocation, LastError, Outcome
 from scylla_spark.executors.interface import Executor
+from tests.support.processes import alive
 from tests.support.waiting import holds
 
 HANDLERS = str(Path(__file__).with_name("sample_handlers.py"))
 BATCH_HANDLERS = str(Path(__file__).with_name("sample_batch_handlers.py"))
 GRACE_S = 0.3
 _ids = iter(range(1, 10**9))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def invocation(

@@ -26,7 +26,7 @@ from scylla_spark.executors.remote.handshake import (
 )
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, End, Recall, WorkerEnd, notes_of
-from scylla_spark.executors.remote.worker_lines import WorkerLines
+from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
 
 _log = logging.getLogger(__name__)
@@ -133,15 +133,19 @@ class Resident:
         ahead = wall - boot
         self._end.begun({number: at - ahead for number, at in self._pool.running().items()})
         self._end.says([record for number, note in self._pool.notes().items() for record in notes_of(number, note)])
-        if self._lines is not None:
-            self._end.wrote(self._lines.take())
+        self._pass_lines()
         if self._end.link.waiting:
             self._wake.set()
+
+    def _pass_lines(self) -> None:
+        """Lines that a dispatcher does not take wait where their number is bounded, and not in the queue of frames."""
+        if self._lines is not None and self._end.unread_lines < MOST_BYTES:
+            self._end.wrote(self._lines.take())
 
     def _sink(self, outcomes: Sequence[Outcome]) -> None:
         wall, boot = both_us()
         with self._lock:  # lines and rooms are read in it, so that what is sent first is what was read first
-            self._end.wrote([] if self._lines is None else self._lines.take())
+            self._pass_lines()
             self._end.ended(outcomes, self._pool.rooms(), wall - boot)
         self._wake.set()
 

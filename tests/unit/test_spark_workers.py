@@ -109,20 +109,20 @@ class TestHowManyWorkers:
 
     def test_waiting_tasks_start_workers_up_to_the_slots_that_are_not_reserved(self):
         assert most_workers(self.LIMITS, 6) == 4
-        assert change(self.LIMITS, 6, [], 0, 1, 0) == Change(1)
+        assert change(self.LIMITS, 6, [], 0, 0, 1, 0) == Change(1)
         busy = [Present(str(n), "1", 2, 0) for n in range(3)]
-        assert change(self.LIMITS, 6, busy, 0, 50, 0) == Change(1)
-        assert change(self.LIMITS, 6, busy, 1, 50, 0) == Change(0)
+        assert change(self.LIMITS, 6, busy, 0, 0, 50, 0) == Change(1)
+        assert change(self.LIMITS, 6, busy, 1, 0, 50, 0) == Change(0)
 
     def test_idle_workers_end_and_those_of_the_emptiest_executor_first(self):
         limits = WorkerLimits(min=1, max=8, idle_us=100, reserve=0)
         there = [Present("a", "1", 0, 0), Present("b", "1", 4, 0), Present("c", "2", 0, 0)]
-        assert change(limits, 8, there, 0, 0, 99) == Change()
-        assert change(limits, 8, there, 0, 0, 100).drain == ("c", "a")
+        assert change(limits, 8, there, 0, 0, 0, 99) == Change()
+        assert change(limits, 8, there, 0, 0, 0, 100).drain == ("c", "a")
 
     def test_workers_beyond_what_a_smaller_cluster_has_room_for_end(self):
         there = [Present("a", "1", 3, 0), Present("b", "2", 1, 0), Present("c", "3", 2, 0)]
-        assert change(self.LIMITS, 3, there, 0, 9, 0).drain == ("b", "c")
+        assert change(self.LIMITS, 3, there, 0, 0, 9, 0).drain == ("b", "c")
 
 
 class Peer:

@@ -19,13 +19,20 @@ class Link:
 
     Attributes:
         received: number of the last frame that the other end sent and this one took.
+        acknowledged: number of the last frame that the other end has taken, as far as it was heard.
     """
 
     def __init__(self) -> None:
         self.received = 0
+        self.acknowledged = 0
         self._next = 1
         self._written = 0  # the last frame that was handed out for this connection
         self._unacknowledged: deque[tuple[int, Any]] = deque()
+
+    @property
+    def sent(self) -> int:
+        """Number of the last frame that was put into the queue."""
+        return self._next - 1
 
     @property
     def waiting(self) -> int:
@@ -83,5 +90,6 @@ class Link:
     def _acknowledge(self, number: int) -> None:
         if number >= self._next:
             raise ProtocolError(f"an acknowledgement of frame {number}, which was not sent")
+        self.acknowledged = max(self.acknowledged, number)
         while self._unacknowledged and self._unacknowledged[0][0] <= number:
             self._unacknowledged.popleft()

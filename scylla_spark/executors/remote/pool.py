@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import ssl
@@ -71,6 +72,7 @@ class RemotePool:
         self._keys: dict[str, bytes] = {}
         self._connections: dict[str, _Connection] = {}
         self._unproven: set[_Connection] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="spark-workers", daemon=True)
         self._ready = threading.Event()
@@ -85,8 +87,12 @@ class RemotePool:
             OSError: the address cannot be listened on.
         """
         self._sink = sink
-        server = self._loop.create_server(lambda: _Connection(self), self._host, self._port, ssl=self._tls)
-        self._server = self._loop.run_until_complete(server)
+        server = self._loop.create_server(lambda: _Connection(self), self._host, self._port)
+        try:
+            self._server = self._loop.run_until_complete(server)
+        except OSError:
+            self._loop.close()
+            raise
         self._port = self._server.sockets[0].getsockname()[1]
         self._thread.start()
         self._ready.wait()
@@ -130,23 +136,33 @@ class RemotePool:
 
     def stop(self, *, drain_s: float) -> None:
         """Hands back what has not started, lets the rest run for `drain_s` seconds, then gives all workers up."""
+        if self._loop.is_closed():
+            return
         until = boot_us() + round(drain_s * 1e6)
         with self.lock:
             self.supervisor.stop(until)
         self._ask_to_flush()
         pause = threading.Event()
-        while boot_us() < until and not self.supervisor.finished:
+        while boot_us() < until and not self._has_ended():
             pause.wait(_POLL_S)
         with self.lock:
             self.supervisor.end()
         self._ask_to_flush()
         while boot_us() < until + self._terms.kill_us and self.supervisor.workers:
             pause.wait(_POLL_S)
+        last_us = until + self._terms.lease_us + self._terms.kill_us + self._terms.beat_us
+        while boot_us() < last_us and not self._has_ended():  # handlers of a silent worker run until its lease ends
+            pause.wait(_POLL_S)
         with self.lock:
             self.supervisor.give_up(Moment(*both_us()))
-        self._loop.call_soon_threadsafe(self.flush)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with contextlib.suppress(RuntimeError):  # another thread has stopped it
+            self._loop.call_soon_threadsafe(self.flush)
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    def _has_ended(self) -> bool:
+        with self.lock:
+            return self.supervisor.finished
 
     # ---- the pool's thread ----
 
@@ -160,14 +176,17 @@ class RemotePool:
         finally:
             self._server.close()
             for connection in [*self._connections.values(), *self._unproven]:
-                connection.close()
-            self._loop.run_until_complete(asyncio.sleep(0))
+                connection.abort()
+            for task in self._handshakes:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(asyncio.sleep(0), *self._handshakes, return_exceptions=True))
             self._loop.close()
 
     def _ask_to_flush(self) -> None:
         if not self._flush_asked:
             self._flush_asked = True
-            self._loop.call_soon_threadsafe(self.flush)
+            with contextlib.suppress(RuntimeError):  # the pool was stopped
+                self._loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
         """Writes what waits to be written, and hands outcomes on."""
@@ -191,23 +210,28 @@ class RemotePool:
                 _log.exception("the sink of the pool failed")
 
     def _lease(self) -> None:
+        self._loop.call_later(
+            self._terms.beat_us / 1e6, self._lease
+        )  # first, so that a defect ends one turn and not all
         with self.lock:
             leases = list(self.supervisor.leases(boot_us()))
         for worker_id, frame in leases:
             if (connection := self._connections.get(worker_id)) is not None:
                 connection.write([frame])
-        self._loop.call_later(self._terms.beat_us / 1e6, self._lease)
 
     def _watch(self) -> None:
+        pause_us = self._terms.recall_us // 2
         now = Moment(*both_us())
-        with self.lock:
-            again_us = self.supervisor.watch(now)
-            gone = [worker_id for worker_id in self._connections if worker_id not in self.supervisor.workers]
-        for worker_id in gone:
-            self._connections.pop(worker_id).close()
-        self.flush()
-        pause_us = min(self._terms.recall_us // 2, max(1000, again_us - now.boot_us))
-        self._loop.call_later(pause_us / 1e6, self._watch)
+        try:
+            with self.lock:
+                again_us = self.supervisor.watch(now)
+                gone = [worker_id for worker_id in self._connections if worker_id not in self.supervisor.workers]
+            for worker_id in gone:
+                self._connections.pop(worker_id).close()
+            self.flush()
+            pause_us = min(pause_us, max(1000, again_us - now.boot_us))
+        finally:  # a defect ends one turn and not all
+            self._loop.call_later(pause_us / 1e6, self._watch)
 
     # ---- what connections ask ----
 
@@ -219,9 +243,34 @@ class RemotePool:
         self._loop.call_later(_PROOF_WITHIN_S, self._impatient, connection)
         return True
 
+    def abort_later(self, connection: _Connection) -> None:
+        """A connection was closed: its other end may not read, and so keep it and what was written."""
+        self._loop.call_later(_PROOF_WITHIN_S, connection.abort)
+
     def _impatient(self, connection: _Connection) -> None:
         if connection in self._unproven:
-            connection.close()
+            connection.abort()
+
+    def encrypt(self, connection: _Connection, transport: asyncio.Transport) -> bool:
+        """Begins the handshake of TLS, if there is one; it counts as a connection that has proven nothing."""
+        if self._tls is None:
+            return False
+        task = self._loop.create_task(self._handshake(connection, transport, self._tls))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+        return True
+
+    async def _handshake(self, connection: _Connection, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        secure = None
+        with contextlib.suppress(OSError):
+            secure = await self._loop.start_tls(
+                transport, connection, tls, server_side=True, ssl_handshake_timeout=_PROOF_WITHIN_S
+            )
+        if secure is None:
+            transport.abort()
+            self.ended(connection, None)
+        else:
+            connection.encrypted(secure)
 
     def key_of(self, worker_id: str) -> bytes | None:
         """The key of a job that may connect."""
@@ -247,7 +296,7 @@ class RemotePool:
                     return None
             else:
                 if (old := self._connections.pop(worker_id, None)) is not None:
-                    old.close()
+                    old.abort()
                 self.supervisor.cut(worker_id)
                 if not self.supervisor.rejoined(worker_id, received, now):
                     return None
@@ -264,10 +313,20 @@ class RemotePool:
     def frames(self, worker_id: str, frames: Sequence[Any]) -> bool:
         """Frames of a worker; False if its connection must be closed."""
         now = Moment(*both_us())
-        with self.lock:
-            alive = all(self.supervisor.receive(worker_id, frame, now) for frame in frames)
+        try:
+            with self.lock:
+                alive = all(self.supervisor.receive(worker_id, frame, now) for frame in frames)
+        except Exception:
+            _log.exception("what the Spark worker %s sent cannot be read", worker_id)
+            self.expel(worker_id)
+            alive = False
         self.flush()
         return alive
+
+    def expel(self, worker_id: str) -> None:
+        """A worker has sent what none of ours sends."""
+        with self.lock:
+            self.supervisor.expel(worker_id)
 
     def ended(self, connection: _Connection, worker_id: str | None) -> None:
         """A connection is closed."""
@@ -291,6 +350,8 @@ class _Connection(asyncio.Protocol):
         self._reader = FrameReader(fast_json.load, longest=MAX_HELLO_BYTES)
         self._greeted: tuple[str, bytes, str, str] | None = None  # id, key, their nonce, ours
         self._worker_id: str | None = None
+        self._early: bytearray | None = None  # what came in before the handshake of TLS was known to be over
+        self._lost = False
 
     @property
     def unwritten(self) -> int:
@@ -302,14 +363,28 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if not self._pool.begins(self):
-            self.close()
+            self.abort()
+        elif self._pool.encrypt(self, transport):
+            transport.pause_reading()
+            self._early = bytearray()
+
+    def encrypted(self, transport: asyncio.Transport) -> None:
+        """The handshake of TLS is over."""
+        early, self._early = self._early, None
+        self._transport = transport
+        if early and not self._lost:
+            self.data_received(bytes(early))
 
     def connection_lost(self, error: Exception | None) -> None:
         """See `asyncio.Protocol`."""
+        self._lost = True
         self._pool.ended(self, self._worker_id)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        if self._early is not None:
+            self._early += data
+            return
         try:
             frames = self._reader.feed(data)
             if self._worker_id is None:
@@ -318,6 +393,8 @@ class _Connection(asyncio.Protocol):
                 raise ProtocolError(self._reader.fault)
         except ProtocolError as error:
             _log.warning("a connection to the port of Spark workers was closed: %s", error)
+            if self._worker_id is not None:
+                self._pool.expel(self._worker_id)
             self.close()
             return
         if frames and self._worker_id is not None and not self._pool.frames(self._worker_id, frames):
@@ -362,8 +439,13 @@ class _Connection(asyncio.Protocol):
             self._transport.write(b"".join(pack(fast_json.dump(frame)) for frame in frames))
 
     def close(self) -> None:
-        """Ends the connection; what was written is written out."""
+        """Ends the connection; what was written is written out, unless that takes too long."""
         self._transport.close()
+        self._pool.abort_later(self)
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self._transport.abort()
 
     def _say(self, message: Any) -> None:
         self._transport.write(pack(fast_json.dump(message)))

@@ -62,6 +62,7 @@ class RemoteWorker:
     Attributes:
         connected: there is a connection to it.
         draining: it gets no more work.
+        expelled: it broke the rules of the conversation, and must not connect again.
         held: attempts that it has, by id, in the order sent.
         leased_until_us: after this its handlers are dead, unless it gets another lease.
         silent_since_us: when it was heard last.
@@ -74,6 +75,7 @@ class RemoteWorker:
         self.offset = BootOffset()
         self.connected = True
         self.draining = False
+        self.expelled = False
         self.held: dict[int, Held] = {}
         self.silent_since_us = now
         self.leased_until_us = now + lease_us  # it has one from its first frame on

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import socket
@@ -15,6 +14,7 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.task import Invocation, Outcome
 from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.executors.remote.frame_socket import RECV_BYTES, FrameSocket
 from scylla_spark.executors.remote.handshake import (
     VERSION,
     Ticket,
@@ -26,7 +26,7 @@ from scylla_spark.executors.remote.handshake import (
 )
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, End, Recall, WorkerEnd, notes_of
-from scylla_spark.executors.remote.worker_lines import WorkerLines
+from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,6 @@ _TICK_S: Final = 0.05
 _LAST_TICKS: Final = 20  # that the dispatcher has to acknowledge the last frames
 _BEAT_US: Final = 1_000_000
 _CONNECT_S: Final = 5.0
-_RECV_BYTES: Final = 256 * 1024
 STOPPED: Final = "its dispatcher has stopped"
 GONE: Final = "its dispatcher has ended"
 REFUSED: Final = "its dispatcher does not want it any more"
@@ -67,10 +66,13 @@ class Resident:
         self._lines = lines
         self._lock = threading.Lock()
         self._end = WorkerEnd(boot_us(), ticket.lease_us)
-        self._socket: socket.socket | None = None
+        self._socket: FrameSocket | None = None
         self._joined = False
         self._wake = threading.Event()
+        self._pause = threading.Event()
+        self._closed = False
         self._over = ""
+        self._silence_s = ticket.lease_us / 2e6  # after this a connection is made again
 
     def run(self) -> str:
         """Runs, and returns why it has ended; its handlers are dead then.
@@ -80,10 +82,39 @@ class Resident:
         """
         self._pool.start(self._sink)
         self._end = WorkerEnd(boot_us(), self._ticket.lease_us)
-        threading.Thread(target=self._write, name="spark-worker-writer", daemon=True).start()
-        threading.Thread(target=self._read, name="spark-worker-reader", daemon=True).start()
-        beat_us = 0
-        pause = threading.Event()
+        threads = [
+            threading.Thread(target=self._guard, args=(work,), name=f"spark-worker-{name}", daemon=True)
+            for name, work in (("writer", self._write), ("reader", self._read))
+        ]
+        for thread in threads:
+            thread.start()
+        self._guard(self._keep_lease)
+        self._pool.stop(drain_s=0)
+        with self._lock:
+            self._end.dead(self._over)
+        self._wake.set()
+        for _ in range(_LAST_TICKS):
+            if self._socket is None or not self._end.link.waiting:
+                break
+            self._pause.wait(_TICK_S)
+        self._closed = True
+        self._wake.set()
+        if (connection := self._socket) is not None:
+            connection.shut()
+        for thread in threads:
+            thread.join(_CONNECT_S)
+        return self._over
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Does the work of a thread; a defect there ends the worker, so that its handlers are ended, too."""
+        try:
+            work()
+        except Exception as error:
+            _log.exception("a thread of a Spark worker failed")
+            self._over = self._over or f"a thread of it failed: {error!r}"
+
+    def _keep_lease(self) -> None:
+        """Returns once the worker must end. It waits for no connection: the lease ends also where nobody reads what is sent."""
         while not self._over:
             now = boot_us()
             with self._lock:
@@ -94,20 +125,7 @@ class Resident:
                 self._tell()
             if not self._alive():
                 self._over = "its Spark task was cancelled"
-            if now - beat_us >= _BEAT_US:
-                beat_us = now
-                self._beat()
-            pause.wait(_TICK_S)
-        self._pool.stop(drain_s=0)
-        with self._lock:
-            self._end.dead(self._over)
-        self._wake.set()
-        for _ in range(_LAST_TICKS):
-            if self._socket is None or not self._end.link.waiting:
-                break
-            pause.wait(_TICK_S)
-        self._close()
-        return self._over
+            self._pause.wait(_TICK_S)
 
     def _tell(self) -> None:
         """Reports starts and notes of attempts that run."""
@@ -115,49 +133,48 @@ class Resident:
         ahead = wall - boot
         self._end.begun({number: at - ahead for number, at in self._pool.running().items()})
         self._end.says([record for number, note in self._pool.notes().items() for record in notes_of(number, note)])
-        if self._lines is not None:
-            self._end.wrote(self._lines.take())
+        self._pass_lines()
         if self._end.link.waiting:
             self._wake.set()
 
-    def _beat(self) -> None:
-        rooms = self._pool.rooms()
-        with self._lock:
-            frame = self._end.beat(rooms, 0, boot_us())
-            connection = self._socket
-        if connection is not None:
-            self._send(connection, [frame])
+    def _pass_lines(self) -> None:
+        """Lines that a dispatcher does not take wait where their number is bounded, and not in the queue of frames."""
+        if self._lines is not None and self._end.unread_lines < MOST_BYTES:
+            self._end.wrote(self._lines.take())
 
     def _sink(self, outcomes: Sequence[Outcome]) -> None:
         wall, boot = both_us()
-        rooms = self._pool.rooms()
-        lines = [] if self._lines is None else self._lines.take()
-        with self._lock:
-            self._end.wrote(lines)
-            self._end.ended(outcomes, rooms, wall - boot)
+        with self._lock:  # lines and rooms are read in it, so that what is sent first is what was read first
+            self._pass_lines()
+            self._end.ended(outcomes, self._pool.rooms(), wall - boot)
         self._wake.set()
 
     # ---- the connection ----
 
     def _write(self) -> None:
-        while not self._over or self._end.link.waiting:
-            self._wake.wait(1.0)
+        """The only thread that writes: frames of several would be mixed."""
+        beat_us = min(_BEAT_US, self._ticket.lease_us // 4)
+        next_us = 0
+        while not self._closed:
+            self._wake.wait(max(0, next_us - boot_us()) / 1e6)
             self._wake.clear()
+            frames = []
             with self._lock:
-                connection = self._socket
-                frames = self._end.link.take() if connection is not None else []
-            if connection is not None and frames:
-                self._send(connection, frames)
-
-    def _send(self, connection: socket.socket, frames: Sequence[Any]) -> None:
-        data = b"".join(pack(fast_json.dump(frame)) for frame in frames)
-        try:
-            connection.sendall(data)
-        except OSError:
-            self._cut(connection)
+                connection, now = self._socket, boot_us()
+                if now >= next_us or self._end.asked:
+                    next_us = now + beat_us
+                    if connection is not None:
+                        frames.append(self._end.beat(self._pool.rooms(), 0, now))
+                if connection is not None:
+                    frames += self._end.link.take()
+            if connection is None or not frames:
+                continue
+            try:
+                connection.send(b"".join(pack(fast_json.dump(frame)) for frame in frames))
+            except OSError:
+                self._cut(connection)
 
     def _read(self) -> None:
-        pause = threading.Event()
         while not self._over:
             try:
                 connection, reader, rest = self._connect()
@@ -166,25 +183,24 @@ class Resident:
                 return
             except (OSError, ProtocolError) as error:
                 _log.warning("no connection to the dispatcher: %s", error)
-                pause.wait(0.2)
+                self._pause.wait(0.2)
                 continue
-            self._take(rest)
             try:
-                while data := connection.recv(_RECV_BYTES):
+                self._take(rest)
+                while data := connection.receive(self._silence_s):
                     self._take(reader.feed(data))
                     if reader.fault:
                         break
             except (OSError, ProtocolError) as error:
                 _log.warning("the connection to the dispatcher broke: %s", error)
-            self._cut(connection)
+            finally:
+                self._cut(connection)
+                connection.close()
 
     def _take(self, frames: Sequence[Any]) -> None:
-        batch: list[Invocation] = []
-        for frame in frames:
-            with self._lock:
-                orders = self._end.receive(frame, boot_us())
-                asked = self._end.asked
-            for order in orders:
+        with self._lock:  # a count of what was taken and the room that is left must agree, so both change in it
+            batch: list[Invocation] = []
+            for order in (order for frame in frames for order in self._end.receive(frame, boot_us())):
                 if isinstance(order, Invocation):
                     batch.append(order)
                     continue
@@ -196,13 +212,14 @@ class Resident:
                     self._pool.recall(order.ids)
                 else:
                     self._pool.kill(order.ids, grace_ms=order.grace_ms)
-            if asked:
-                self._beat()
-        self._pool.submit(batch)
+            self._pool.submit(batch)
+            asked = self._end.asked
+        if asked:
+            self._wake.set()
 
-    def _connect(self) -> tuple[socket.socket, FrameReader, list[Any]]:
+    def _connect(self) -> tuple[FrameSocket, FrameReader, list[Any]]:
         ticket = self._ticket
-        connection = socket.create_connection((ticket.host, ticket.port), timeout=_CONNECT_S)
+        connection = socket.create_connection((ticket.host, ticket.port), timeout=min(_CONNECT_S, self._silence_s))
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if ticket.certificate:
@@ -222,33 +239,29 @@ class Resident:
             if taken is None:
                 self._over = REFUSED
                 raise ProtocolError(REFUSED)
-            connection.settimeout(None)
+            framed = FrameSocket(connection)
             with self._lock:
                 if self._joined:
                     self._end.link.reconnected(taken)
                 self._joined = True
-                self._socket = connection
+                self._socket = framed
+                if self._closed:
+                    framed.shut()
             self._wake.set()
         except BaseException:
             connection.close()
             raise
-        return connection, reader, rest
+        return framed, reader, rest
 
-    def _cut(self, connection: socket.socket) -> None:
+    def _cut(self, connection: FrameSocket) -> None:
         with self._lock:
             if self._socket is connection:
                 self._socket = None
-        connection.close()
-
-    def _close(self) -> None:
-        if (connection := self._socket) is not None:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            self._cut(connection)
+        connection.shut()
 
 
 def _messages(connection: socket.socket, reader: FrameReader) -> list[Any]:
-    while data := connection.recv(_RECV_BYTES):
+    while data := connection.recv(RECV_BYTES):
         found = reader.feed(data)
         if reader.fault:
             raise ProtocolError(reader.fault)

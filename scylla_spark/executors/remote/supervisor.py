@@ -148,6 +148,10 @@ class RemoteSupervisor:
         backlog = self._backlogs.get(name)
         return 0 if backlog is None else len(backlog)
 
+    def has_seen(self, worker_id: str) -> bool:
+        """Whether a worker has ever connected."""
+        return worker_id in self.workers or worker_id in self._given_up
+
     @property
     def finished(self) -> bool:
         """Whether no attempt is here or at a worker."""
@@ -198,7 +202,7 @@ class RemoteSupervisor:
             now: boot clock.
         """
         worker = self.workers.get(worker_id)
-        if worker is None or worker.connected:
+        if worker is None or worker.connected or worker.expelled:
             return False
         try:
             worker.link.reconnected(their_received)
@@ -212,6 +216,15 @@ class RemoteSupervisor:
         """The connection to a worker is closed. That proves nothing: it may come back, and its handlers run on."""
         if (worker := self.workers.get(worker_id)) is not None:
             worker.connected = False
+
+    def expel(self, worker_id: str) -> None:
+        """A worker says what none of ours says: it gets no lease and cannot come back, so that what it has is lost when its lease ends.
+
+        What else was in such a frame is not known, and attempts whose ends it reported would wait for ever.
+        """
+        if (worker := self.workers.get(worker_id)) is not None:
+            self.counts["protocol_errors"] += 1
+            worker.connected, worker.expelled = False, True
 
     def receive(self, worker_id: str, frame: Any, now: Moment) -> bool:
         """Takes a frame; False if the connection must be closed, because no worker of ours sends that or it was given up.
@@ -231,8 +244,7 @@ class RemoteSupervisor:
             if body is not None:
                 self._take(worker_id, worker, body, now)
         except ProtocolError:
-            self.counts["protocol_errors"] += 1
-            worker.connected = False
+            self.expel(worker_id)
             return False
         self._fill(now.boot_us)
         return worker_id in self.workers
@@ -273,14 +285,15 @@ class RemoteSupervisor:
     def _ended(self, worker: RemoteWorker, heard: Heard, records: list[Any], now: Moment) -> None:
         for record in records:
             report = read(record, timed_out=True)
-            held = worker.held.pop(report.number, None)
+            held = worker.held.get(report.number)
             if held is None:
                 raise ProtocolError("the end of an attempt that it does not have")
+            if len(report.verdicts) > 1 or (held.begun_us and not report.verdicts):
+                raise ProtocolError("several outcomes of one attempt, or none of one that has begun")
+            del worker.held[report.number]
             if not report.verdicts:
                 self._returned(held, now.boot_us)
                 continue
-            if len(report.verdicts) != 1:
-                raise ProtocolError(f"{len(report.verdicts)} outcomes for one attempt")
             self._conclude(held, _outcome(held, heard.with_report(report), worker, now))
 
     def _returned(self, held: Held, now: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.attempt_note import WorkNote
@@ -31,6 +31,10 @@ from scylla_spark.handlers.messages import FOLLOW_UP, NOTE, OUTPUT, RETURNED
 
 LEASE_ENDED: Final = "it has heard no dispatcher until its lease ended"
 DRAINED: Final = "it was drained"
+_MOST_RECORDS: Final = 64
+"""In one frame: each has at most some 300 KiB, and a dispatcher reads frames of at most 32 MiB."""
+_MOST_CHARS: Final = 1024 * 1024
+"""Of lines in one frame; the last one comes on top."""
 
 
 class Kill(NamedTuple):
@@ -71,6 +75,7 @@ class WorkerEnd:
         self._begun: set[int] = set()
         self._taken: Counter[str] = Counter()
         self._beat: tuple[int, int] | None = None
+        self._lines: deque[tuple[int, int]] = deque()  # number and characters of frames with lines
 
     def receive(self, frame: Any, now: int) -> list[Invocation | Kill | Recall | End]:
         """Takes a frame; what the pool is to do, in order.
@@ -157,18 +162,26 @@ class WorkerEnd:
             started_us = max(0, one.started_us - wall_minus_boot_us)
             duration_us = max(0, one.finished_us - one.started_us)
             records.append([one.id, one.outcome, started_us, duration_us, one.result, failure, one.after_ms])
-        if records:
-            self.link.send([ENDS, records, self._rooms(free)])
+        for at in range(0, len(records), _MOST_RECORDS):
+            self.link.send([ENDS, records[at : at + _MOST_RECORDS], self._rooms(free)])
 
     def says(self, notes: Sequence[list[Any]]) -> None:
         """Passes notes of attempts on, in the form of children."""
-        if notes:
-            self.link.send([SAYS, list(notes)])
+        for at in range(0, len(notes), _MOST_RECORDS):
+            self.link.send([SAYS, list(notes[at : at + _MOST_RECORDS])])
 
     def wrote(self, lines: list[list[str]]) -> None:
         """Passes on what handlers have written."""
-        if lines:
-            self.link.send([LINES, lines])
+        for part in _parts(lines):
+            self.link.send([LINES, part])
+            self._lines.append((self.link.sent, sum(len(frame) for frames in part for frame in frames)))
+
+    @property
+    def unread_lines(self) -> int:
+        """Characters of lines that the dispatcher has not acknowledged."""
+        while self._lines and self._lines[0][0] <= self.link.acknowledged:
+            self._lines.popleft()
+        return sum(chars for _, chars in self._lines)
 
     def dead(self, reason: str) -> None:
         """Reports that all its handlers are dead; nothing follows."""
@@ -182,6 +195,21 @@ class WorkerEnd:
     def drained(self) -> bool:
         """Whether it was drained and has nothing any more, so that it can end."""
         return self.draining and not self.held
+
+
+def _parts(lines: list[list[str]]) -> Iterator[list[list[str]]]:
+    part: list[list[str]] = []
+    chars = 0
+    for frames in lines:
+        part.append([])
+        for frame in frames:
+            if chars > _MOST_CHARS:
+                yield part
+                part, chars = [[]], 0
+            part[-1].append(frame)
+            chars += len(frame)
+    if chars:
+        yield part
 
 
 def notes_of(number: int, work: WorkNote) -> list[list[Any]]:

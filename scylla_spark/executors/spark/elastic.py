@@ -55,7 +55,7 @@ def most_workers(limits: WorkerLimits, slots: int) -> int:
 
 
 def change(
-    limits: WorkerLimits, slots: int, workers: Sequence[Present], starting: int, waiting: int, now: int
+    limits: WorkerLimits, slots: int, workers: Sequence[Present], starting: int, ending: int, waiting: int, now: int
 ) -> Change:
     """Decides whether workers are started or ended.
 
@@ -64,15 +64,16 @@ def change(
         slots: tasks that the cluster can run at once.
         workers: those that are connected and not draining.
         starting: jobs that were submitted and have not connected.
+        ending: jobs whose worker is draining or lost; their slots are in use until Spark reports their end.
         waiting: attempts that no worker has room for.
         now: boot clock, microseconds.
     """
     most = most_workers(limits, slots)
     there = len(workers) + starting
-    if there > most:
-        return Change(drain=tuple(one.worker_id for one in sorted(workers, key=lambda one: one.held)[: there - most]))
+    if (beyond := len(workers) - most) > 0:  # jobs that start may wait for a slot for ever, and are none to rely on
+        return Change(drain=tuple(one.worker_id for one in sorted(workers, key=lambda one: one.held)[:beyond]))
     wanted = limits.min if not waiting else max(limits.min, there + min(waiting, max(1, len(workers))) - starting)
-    start = max(0, min(wanted - there, most - there, _MOST_PENDING - starting))
+    start = max(0, min(wanted - there, most - there - ending, _MOST_PENDING - starting))
     if start or starting or waiting:
         return Change(start)
     per_executor: dict[str, int] = {}

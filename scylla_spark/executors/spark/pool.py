@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.clock import boot_us
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.output import OutputTerms
-from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import ConflictError, SetupError
 from scylla_spark.executors.interface import HearsLines, Kind, LogKeeper, Sink
@@ -39,6 +39,8 @@ SCHEDULER_POOL: Final = "scylla-spark-workers"
 _LOOK_S: Final = 0.1
 _LOCAL_THREADS: Final = re.compile(r"local\[(\d+)")
 _JOB_ENDS_S: Final = 15.0
+_CANCEL_S: Final = 0.5
+_FOR_EVER_US: Final = 1 << 62
 _BACK_OFF_US: Final = 1_000_000
 _LONGEST_BACK_OFF_US: Final = 60_000_000
 _log = logging.getLogger(__name__)
@@ -91,6 +93,7 @@ class SparkPool:
         self._proven = False  # whether executors can load the handlers
         self._failures = 0
         self._start_from_us = 0
+        self._begin_lock = threading.Lock()
         self._stopping = threading.Event()
         self._manager: threading.Thread | None = None
         self._sink: Sink | None = None
@@ -157,8 +160,10 @@ class SparkPool:
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes attempts; they start where a worker has room."""
-        assert self._remote is not None
-        self._remote.submit(batch)
+        if self._remote is not None:
+            self._remote.submit(batch)
+        elif self._sink is not None and not self._stopping.is_set():  # there is no session yet
+            self._sink([Outcome(item.id, NOT_STARTED) for item in batch])
 
     def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
         """Ends attempts."""
@@ -167,28 +172,44 @@ class SparkPool:
 
     def stop(self, *, drain_s: float) -> None:
         """Hands back what has not started, lets the rest run for `drain_s` seconds, then ends all workers."""
-        if self._stopping.is_set():
+        with self._begin_lock:
+            if self._stopping.is_set():
+                return
+            self._stopping.set()
+        if self._remote is None:
             return
-        self._stopping.set()
-        if self._remote is None or self._spark is None:
-            return
+        if self._manager is not None:  # it starts no more jobs then
+            self._manager.join(_JOB_ENDS_S)
         self._remote.stop(drain_s=drain_s)
-        for worker_id in list(self._jobs):
+        until_us = boot_us() + round(_JOB_ENDS_S * 1e6)
+        while (jobs := self._jobs.copy()) and boot_us() < until_us:
+            for worker_id, thread in jobs.items():
+                self._cancel(worker_id)  # again and again: Spark does not know a job yet whose thread has just begun
+                thread.join(_CANCEL_S / len(jobs))
+
+    def _cancel(self, worker_id: str) -> None:
+        if self._spark is not None:
             with contextlib.suppress(Exception):
                 self._spark.sparkContext.cancelJobsWithTag(_tag(worker_id))
-        for thread in list(self._jobs.values()):
-            thread.join(_JOB_ENDS_S)
 
     # ---- workers ----
 
     def _begin(self) -> None:
-        if self._spark is None or self._sink is None:
-            return
-        context = self._spark.sparkContext
+        with self._begin_lock:
+            if (
+                self._spark is not None
+                and self._sink is not None
+                and self._remote is None
+                and not self._stopping.is_set()
+            ):
+                self._begin_on(self._spark, self._sink)
+
+    def _begin_on(self, spark: SparkSession, sink: Sink) -> None:
+        context = spark.sparkContext
         local = self._proven = is_one_machine(context.master)
         bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context)
         tls, certificate = (None, b"") if local else server_context()
-        self._remote = RemotePool(
+        remote = RemotePool(
             self._terms,
             {name: replace(info, runs_on=SPARK) for name, info in self._handlers.items()},
             host=bind,
@@ -197,13 +218,14 @@ class SparkPool:
             tls=tls,
             certificate=certificate,
         )
-        self._remote.keeper = self._keeper
-        self._remote.start(self._sink)
+        remote.keeper = self._keeper
+        remote.start(sink)
+        self._remote = remote
         self._manager = threading.Thread(target=self._manage, name="spark-pool", daemon=True)
         self._manager.start()
 
     def _manage(self) -> None:
-        while not self._stopping.wait(_LOOK_S):
+        while not self._stopping.wait(_LOOK_S) and self.failure is None:
             try:
                 self._look()
             except Exception as error:
@@ -216,10 +238,13 @@ class SparkPool:
         assert self._remote is not None
         assert self._spark is not None
         now = boot_us()
+        jobs = self._jobs.copy()
         with self._remote.lock:
             supervisor = self._remote.supervisor
             here = {name: worker for name, worker in supervisor.workers.items() if not worker.draining}
+            seen = {name for name in jobs if supervisor.has_seen(name)}
             waiting = supervisor.waiting(SPARK) + (not self._proven)
+            self._idle = {name: since for name, since in self._idle.items() if name in here}
             for name, worker in here.items():
                 if worker.held or name not in self._idle:
                     self._idle[name] = now
@@ -229,8 +254,8 @@ class SparkPool:
             ]
         self._proven |= bool(present)
         self._slots = _slots(self._spark.sparkContext, self._limits.reserve)
-        starting = len(self._jobs.keys() - here.keys())
-        wanted = change(self._limits, self._slots, present, starting, waiting, now)
+        ending = len(seen - here.keys())
+        wanted = change(self._limits, self._slots, present, len(jobs) - len(seen), ending, waiting, now)
         if now < self._start_from_us:
             wanted = Change(0, wanted.drain)
         for _ in range(wanted.start):
@@ -238,13 +263,14 @@ class SparkPool:
         if wanted.drain:
             with self._remote.lock:
                 for name in wanted.drain:
-                    supervisor.workers[name].drain()
+                    if (leaving := supervisor.workers.get(name)) is not None:
+                        leaving.drain()
 
     def _hand_back(self) -> None:
         """Hands back what waits: nothing can run it."""
         assert self._remote is not None
         with self._remote.lock:
-            self._remote.supervisor.stop(boot_us())
+            self._remote.supervisor.stop(_FOR_EVER_US)  # what runs on an executor that could load the handlers goes on
         self._remote.submit(())
 
     def _start_job(self, ticket: Ticket) -> None:
@@ -274,7 +300,6 @@ class SparkPool:
                 reason = BROKEN + why
         self._remote.forget(ticket.worker_id)
         del self._jobs[ticket.worker_id]
-        self._idle.pop(ticket.worker_id, None)
         if self._stopping.is_set():
             return
         if reason.startswith(BROKEN):

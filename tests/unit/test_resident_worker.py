@@ -1,0 +1,192 @@
+"""The process of a Spark worker without Spark: its lease and its connection, against a dispatcher that misbehaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import socket
+import threading
+
+import pytest
+
+from scylla_spark.clock import boot_us
+from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.executors.remote.certificate import server_context
+from scylla_spark.executors.remote.frames import BEAT, DRAIN
+from scylla_spark.executors.remote.handshake import Ticket, nonce, proof_of_dispatcher
+from scylla_spark.executors.remote.resident import Resident
+from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
+from scylla_spark.handlers.framing import FrameReader, pack
+from tests.support.waiting import eventually
+
+
+class FakePool:
+    """A pool without children, whose attempts say much."""
+
+    def __init__(self, chars=0):
+        self.chars = chars
+        self.stopped = False
+        self.asked = 0
+
+    def start(self, sink):
+        self.sink = sink
+
+    def stop(self, *, drain_s):
+        self.stopped = True
+
+    def handlers(self):
+        return {"h": None}
+
+    def rooms(self):
+        return {"spark": 1}
+
+    def running(self):
+        return {}
+
+    def notes(self):
+        self.asked += 1
+        return (
+            {} if self.asked > 3 else {n: WorkNote(checkpoint="x" * 50_000) for n in range(1, self.chars // 50_000 + 1)}
+        )
+
+    def submit(self, batch):
+        """Nothing runs here."""
+
+    def recall(self, ids):
+        """Nothing waits here."""
+
+
+class FakeDispatcher:
+    """Takes connections, proves its key, and then does what a test wants."""
+
+    def __init__(self, lease_us, tls=None, certificate=b""):
+        self.tls = tls
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen()
+        self.ticket = Ticket("w", secrets.token_bytes(32), *self.listener.getsockname(), certificate, lease_us)
+        self.introductions = []
+
+    def accept(self):
+        """A connection after the handshake, and its reader."""
+        sock, _ = self.listener.accept()
+        if self.tls is not None:
+            sock = self.tls.wrap_socket(sock, server_side=True)
+        reader = FrameReader()
+        _, worker_id, theirs = self.message(sock, reader)
+        ours = nonce()
+        say(sock, [ours, proof_of_dispatcher(self.ticket.key, worker_id, theirs, ours)])
+        self.introductions.append(self.message(sock, reader))
+        say(sock, [0])
+        return sock, reader
+
+    def message(self, sock, reader):
+        while not (found := reader.feed(sock.recv(65536))):
+            pass
+        return found[0]
+
+
+def say(sock, *messages):
+    sock.sendall(b"".join(pack(json.dumps(message).encode()) for message in messages))
+
+
+def lease(for_us):
+    return [0, 0, [BEAT, boot_us() + for_us, boot_us()]]
+
+
+@pytest.fixture
+def started():
+    """Starts a worker; the call returns its thread, and the list that gets its reason."""
+    threads, listeners = [], []
+
+    def start(pool, dispatcher):
+        reasons = []
+        worker = Resident(dispatcher.ticket, pool, executor_id="1", alive=lambda: True)
+        thread = threading.Thread(target=lambda: reasons.append(worker.run()), daemon=True)
+        thread.start()
+        threads.append(thread)
+        listeners.append(dispatcher.listener)
+        return thread, reasons
+
+    yield start
+    for listener in listeners:
+        listener.close()
+    for thread in threads:
+        thread.join(10)
+
+
+def own_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("spark-worker-")]
+
+
+@pytest.mark.promise
+def test_the_lease_ends_also_where_the_dispatcher_reads_nothing(started):
+    dispatcher, pool = FakeDispatcher(1_500_000), FakePool(chars=8_000_000)
+    thread, reasons = started(pool, dispatcher)
+    sock, _ = dispatcher.accept()
+    with contextlib.closing(sock):
+        eventually(lambda: pool.asked > 5, 5, "the worker has begun to write what nobody reads")
+        for _ in range(2_000):
+            say(sock, [0, 0, [BEAT, 0, boot_us()]])  # asks for its clock, and is no lease
+        thread.join(6)
+        assert (reasons, pool.stopped) == ([LEASE_ENDED], True)
+
+
+def test_no_thread_of_a_worker_is_left_after_it(started):
+    dispatcher = FakeDispatcher(400_000)
+    thread, reasons = started(FakePool(), dispatcher)
+    sock, _ = dispatcher.accept()
+    dispatcher.listener.close()
+    sock.close()
+    thread.join(6)
+    assert (len(reasons), own_threads()) == (1, [])
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_heartbeats_are_not_written_into_the_midst_of_other_frames(started, encrypted):
+    tls, certificate = server_context() if encrypted else (None, b"")
+    dispatcher = FakeDispatcher(4_000_000, tls, certificate)
+    started(FakePool(chars=4_000_000), dispatcher)
+    sock, reader = dispatcher.accept()
+    pause = threading.Event()
+    with contextlib.closing(sock):
+        for _ in range(12):
+            say(sock, lease(4_000_000))
+            pause.wait(0.1)
+        frames = []
+        while sum(frame[2][0] == BEAT for frame in frames) < 2:
+            frames += reader.feed(sock.recv(65536))
+            assert reader.fault == ""
+        assert all(len(frame) == 3 for frame in frames)
+
+
+def test_a_worker_that_hears_nothing_connects_again_within_its_lease(started):
+    dispatcher = FakeDispatcher(2_000_000)
+    _, reasons = started(FakePool(), dispatcher)
+    dispatcher.listener.settimeout(5)
+    with contextlib.closing(dispatcher.accept()[0]):
+        again, _ = dispatcher.accept()
+        with contextlib.closing(again):
+            assert ([received for _, received, *_ in dispatcher.introductions], reasons) == ([None, 0], [])
+
+
+def test_a_defect_in_a_thread_of_a_worker_ends_it_and_its_handlers(started):
+    dispatcher, pool = FakeDispatcher(60_000_000), FakePool()
+    pool.notes = lambda: 1 / 0
+    thread, reasons = started(pool, dispatcher)
+    with contextlib.closing(dispatcher.accept()[0]):
+        thread.join(6)
+    assert pool.stopped
+    assert "ZeroDivisionError" in reasons[0]
+
+
+def test_a_drained_worker_ends(started):
+    dispatcher = FakeDispatcher(60_000_000)
+    thread, reasons = started(FakePool(), dispatcher)
+    sock, _ = dispatcher.accept()
+    with contextlib.closing(sock):
+        say(sock, [1, 0, [DRAIN]])
+        thread.join(6)
+    assert reasons == [DRAINED]

@@ -162,6 +162,14 @@ class Supervisor:
 
     # ---- work out ----
 
+    def hand_out(self, now: int) -> bool:
+        """Gives waiting calls to children, then starts those that are missing; whether it did either.
+
+        Both happen each time: calls of one crew that find a child must not delay the first child of another crew.
+        """
+        gave = self.fill(now)
+        return self.grow(now) or gave
+
     def fill(self, now: int) -> bool:
         """Gives waiting calls to children that can take them; whether it did."""
         gave = False

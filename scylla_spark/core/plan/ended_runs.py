@@ -101,7 +101,7 @@ class EndedRuns:
     def _conclude(self, entry: Entry, run: Run, fact: Fact, now: int, *, runs_later: bool) -> str:
         """Writes the end of a run; the handler that it was launched with."""
         handler = self._state.handlers.get(fact.key, entry.handler)
-        if is_our_cancel(run, fact) and not fact.started_us:
+        if is_our_cancel(run, fact) and not fact.attempt:  # between two attempts none runs, but the first one has begun
             for closed in closes_launch(entry, run, now):
                 self._journal.conclude(*closed)
         self._journal.conclude(

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from scylla_spark.clock import boot_us
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED
 from scylla_spark.executors.local.child_handle import BUSY_US
 from scylla_spark.executors.local.crews import Limits
 from scylla_spark.executors.local.supervisor import Supervisor
@@ -79,6 +80,33 @@ def test_a_loop_that_is_held_by_what_an_ended_call_has_left_behind_is_given_no_c
     _, (other, other_sock, _) = nursery.of("async/loop")
     assert list(other.calls.values()) == [[second]]
     assert orders(other_sock) == [1]
+
+
+def test_a_call_that_a_held_loop_has_not_begun_is_killed_with_the_child_after_the_grace(nursery):
+    supervisor, now = Supervisor(LIMITS, HANDLERS, nursery), boot_us()
+    holds, waits = invocation("loop"), invocation("loop")
+    supervisor.submit([holds, waits])
+    supervisor.grow(now)
+    ((child, _, slot),) = nursery.of("async/loop")
+    slot.claim(1, 0)
+    slot.step(1, now)
+    supervisor.kill([waits.id], now)
+    supervisor.watch(now + 99_000)
+    assert nursery.killed == []
+    supervisor.watch(now + 100_000)
+    assert nursery.killed == [child.number]
+    supervisor.died(child, -9, now + 110_000)
+    assert {one.id: one.outcome for one in supervisor.done} == {holds.id: FAILED, waits.id: NOT_STARTED}
+
+
+def test_a_stop_ends_a_loop_that_has_begun_none_of_its_calls(nursery):
+    supervisor, now = Supervisor(LIMITS, HANDLERS, nursery), boot_us()
+    supervisor.submit([invocation("loop")])
+    supervisor.grow(now)
+    ((child, _, _),) = nursery.of("async/loop")
+    supervisor.stop(now + 50_000)
+    supervisor.watch(now + 50_000)
+    assert nursery.killed == [child.number]
 
 
 def test_calls_that_find_a_child_keep_no_other_crew_from_starting_one(nursery):

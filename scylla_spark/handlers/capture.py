@@ -117,6 +117,12 @@ class _Stream:
         self._output.written(self._stream, bytes(data).decode(errors="replace"))
         return len(data)
 
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Writes what is buffered; the stream stays open for the calls that come after."""
         self.shown.flush()

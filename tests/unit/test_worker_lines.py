@@ -245,3 +245,13 @@ def test_a_wrapper_that_a_handler_puts_around_the_bytes_of_stdout_does_not_close
             print("two", flush=True)
     assert (first.texts, second.texts) == (["one"], ["two"])
     assert shown(screen) == "one\ntwo\n"
+
+
+def test_stdout_in_a_with_statement_stays_open_for_later_calls(monkeypatch):
+    screens(monkeypatch)
+    with hearing(LineWriter(LINE_BYTES)) as printed, printed.by(heard := Heard()):
+        with sys.stdout as file:
+            file.write("one\n")
+        sys.stdout.close()
+        print("two", flush=True)
+    assert heard.texts == ["one", "two"]

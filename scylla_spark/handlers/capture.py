@@ -117,6 +117,16 @@ class _Stream:
         self._output.written(self._stream, bytes(data).decode(errors="replace"))
         return len(data)
 
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes what is buffered; the stream stays open for the calls that come after."""
+        self.shown.flush()
+
     @property
     def buffer(self) -> _Bytes:
         """For code that writes bytes."""
@@ -127,10 +137,10 @@ class _Stream:
 
 
 class _Bytes:
-    """The bytes' side of a stream."""
+    """The bytes' side of a stream. A `TextIOWrapper` that a call puts around it closes it when it is collected."""
 
     def __init__(self, text: _Stream) -> None:
-        self.write, self._shown = text.write_bytes, text.shown.buffer
+        self.write, self.close, self._shown = text.write_bytes, text.close, text.shown.buffer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shown, name)

@@ -121,7 +121,8 @@ class Engine:
 
     def _end(self, key: TaskKey, outcome: str, begin: int) -> None:
         self.ended.add(key)
-        self.world.recorded(Fact(key, 1, outcome, begin, self.world.now, key.time_us, 1))
+        attempt = 1 if begin else 0
+        self.world.recorded(Fact(key, attempt, outcome, begin, self.world.now, key.time_us, attempt))
 
 
 @lru_cache(maxsize=2_000)

@@ -261,6 +261,17 @@ def test_a_watcher_that_fails_at_a_launch_leaves_no_run_whose_task_is_not_sent()
     assert [name for name in NAMES if plan.planner.state.entries[name].paused] == ["a-poison"]
 
 
+def test_a_watcher_that_fails_at_the_row_that_closes_a_launch_leaves_no_run_that_never_ends() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a-poison", EVERY_MINUTE)
+    plan.pass_s(51)
+    plan.put("a-poison", {"kind": "cron", "expression": "0 * * * *"})
+    plan.planner._journal.watchers.insert(0, fails_at("fire"))
+    plan.unrun()
+    assert not plan.planner.state.entries["a-poison"].runs
+    assert plan.verdicts() == ["launched", "obsolete"]
+
+
 def test_a_watcher_that_fails_keeps_no_other_from_knowing_of_the_change() -> None:
     plan = PlannerHarness()
     put_all(plan, EVENT)

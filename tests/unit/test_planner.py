@@ -78,6 +78,17 @@ def test_a_run_that_began_although_it_was_to_be_taken_back_stays_launched() -> N
     assert plan.verdicts() == ["launched"]
 
 
+def test_a_run_that_is_taken_back_between_two_attempts_stays_launched() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="cancel_other")
+    plan.pass_s(60)
+    plan.pass_s(60)
+    (cancelled,) = plan.cancelled
+    assert cancelled["uniquenessKey"] == plan.sent[0]["uniquenessKey"]
+    plan.ends(Fact(key_of(plan.sent[0]), 1, "cancelled", finished_us=plan.now, used=1))
+    assert plan.verdicts() == ["launched", "launched"]
+
+
 def test_what_a_removed_schedule_had_handed_over_has_a_row_at_once() -> None:
     plan = PlannerHarness(ahead_us=10 * SECOND)
     plan.put("a", EVERY_MINUTE)

@@ -1,5 +1,6 @@
 """What handlers of a worker print and log: it goes where it always went, and to the logs of their attempts, without a server here."""
 
+import gc
 import io
 import logging
 import os
@@ -229,3 +230,28 @@ def test_lines_stand_before_the_end_also_when_the_child_dies_or_never_stops(tmp_
         assert (script.before[1]["level"], script.before[1]["fields"]["order"]) == ("info", 7)
     if how == "flood":
         assert len({one["seq"] for one in script.before}) > 1_000
+
+
+def test_a_wrapper_that_a_handler_puts_around_the_bytes_of_stdout_does_not_close_them_for_later_calls(monkeypatch):
+    screen, _ = screens(monkeypatch)
+    with hearing(LineWriter(LINE_BYTES)) as printed:
+        ours = sys.stdout
+        with printed.by(first := Heard()):
+            sys.stdout = io.TextIOWrapper(sys.stdout.buffer, line_buffering=True)
+            print("one")
+        sys.stdout = ours  # the wrapper is collected here
+        gc.collect()
+        with printed.by(second := Heard()):
+            print("two", flush=True)
+    assert (first.texts, second.texts) == (["one"], ["two"])
+    assert shown(screen) == "one\ntwo\n"
+
+
+def test_stdout_in_a_with_statement_stays_open_for_later_calls(monkeypatch):
+    screens(monkeypatch)
+    with hearing(LineWriter(LINE_BYTES)) as printed, printed.by(heard := Heard()):
+        with sys.stdout as file:
+            file.write("one\n")
+        sys.stdout.close()
+        print("two", flush=True)
+    assert heard.texts == ["one", "two"]

@@ -101,13 +101,15 @@ class EndedRuns:
     def _conclude(self, entry: Entry, run: Run, fact: Fact, now: int, *, runs_later: bool) -> str:
         """Writes the end of a run; the handler that it was launched with."""
         handler = self._state.handlers.get(fact.key, entry.handler)
-        if is_our_cancel(run, fact) and not fact.started_us:
-            for closed in closes_launch(entry, run, now):
-                self._journal.conclude(*closed)
         self._journal.conclude(
             *ends(entry.name, run, fact.outcome, fact.started_us, fact.finished_us, runs_later=runs_later)
         )
         self._answers.ended(fact.key)
+        # after the end, so that a watcher that fails at the row does not prevent the end;
+        # between two attempts none runs, but the first one has begun
+        if is_our_cancel(run, fact) and not fact.attempt:
+            for closed in closes_launch(entry, run, now):
+                self._journal.conclude(*closed)
         return handler
 
     def _end_without_schedule(self, at: Partly, fact: Fact, now: int) -> None:

@@ -135,7 +135,7 @@ class ChildHandle:
         """Whether it may be given calls: it is well, does not hang, and has passed what was taken back."""
         if self.ending or self.deaf or self._unsent or self.revoking or self.fault or self.unforked(now):
             return False
-        return not self.calls or not self.hangs(now)
+        return not self.hangs(now)
 
     def unforked(self, now: int) -> bool:
         """Whether the forkserver has not forked it in time, so that its calls are better given to another."""

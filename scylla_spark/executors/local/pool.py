@@ -282,7 +282,7 @@ class LocalPool:
             if now - self._stops_looked_us > _LOOK_US and not self._forkserver_died:
                 self._stops_looked_us = now
                 supervisor.forkserver_stuck |= not self._forkserver.keep_running()
-            if supervisor.fill(now) or supervisor.grow(now):
+            if supervisor.hand_out(now):
                 look_at = min(look_at, now + _SOON_US)
             self._look_at = look_at
             for child in supervisor.children.values():

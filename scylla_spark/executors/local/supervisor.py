@@ -162,6 +162,14 @@ class Supervisor:
 
     # ---- work out ----
 
+    def hand_out(self, now: int) -> bool:
+        """Gives waiting calls to children, then starts those that are missing; whether it did either.
+
+        Both happen each time: calls of one crew that find a child must not delay the first child of another crew.
+        """
+        gave = self.fill(now)
+        return self.grow(now) or gave
+
     def fill(self, now: int) -> bool:
         """Gives waiting calls to children that can take them; whether it did."""
         gave = False
@@ -375,8 +383,9 @@ class Supervisor:
         if victims:
             return TIMED_OUT, victims, now
         stopped = 0 < self._stop_us <= now
-        if due and (stopped or self._killed):
-            running = [number for number, _ in child.running(now)]
+        if (due or child.on_loop) and (stopped or self._killed):
+            # no call is taken back from a loop, so one that a held loop has not begun ends with the child, too
+            running = list(child.calls) if child.on_loop else [number for number, _ in child.running(now)]
             if stopped:
                 return STOPPED, running, now
             victims = [n for n in running if any(item.id in self._killed for item in child.calls[n])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -169,6 +170,19 @@ def pool():
     made.start(outcomes.extend)
     yield made
     made.stop(drain_s=0)
+
+
+def test_a_pool_starts_where_an_event_loop_runs_as_in_notebooks():
+    async def cell():
+        made = RemotePool(TERMS, HANDLERS, host="127.0.0.1", advertise="127.0.0.1")
+        made.start(lambda outcomes: None)
+        try:
+            ticket = made.ticket()
+            return Peer(ticket).introduce(ticket)
+        finally:
+            made.stop(drain_s=0)
+
+    assert asyncio.run(cell()) == [0]
 
 
 class TestConnections:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import socket
 import ssl
 import threading
 from collections.abc import Mapping, Sequence
@@ -87,13 +88,9 @@ class RemotePool:
             OSError: the address cannot be listened on.
         """
         self._sink = sink
-        server = self._loop.create_server(lambda: _Connection(self), self._host, self._port)
-        try:
-            self._server = self._loop.run_until_complete(server)
-        except OSError:
-            self._loop.close()
-            raise
-        self._port = self._server.sockets[0].getsockname()[1]
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        self._listener = socket.create_server((self._host, self._port), family=family)
+        self._port = self._listener.getsockname()[1]
         self._thread.start()
         self._ready.wait()
 
@@ -136,7 +133,7 @@ class RemotePool:
 
     def stop(self, *, drain_s: float) -> None:
         """Hands back what has not started, lets the rest run for `drain_s` seconds, then gives all workers up."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or not self._thread.is_alive():
             return
         until = boot_us() + round(drain_s * 1e6)
         with self.lock:
@@ -168,6 +165,10 @@ class RemotePool:
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
+        server = self._loop.create_server(lambda: _Connection(self), sock=self._listener)
+        self._server = self._loop.run_until_complete(
+            server
+        )  # here: a loop may run in the thread of the caller, as in notebooks
         self._loop.call_soon(self._ready.set)
         self._loop.call_soon(self._lease)
         self._loop.call_soon(self._watch)

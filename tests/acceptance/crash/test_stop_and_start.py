@@ -1,6 +1,7 @@
 """Stop, wait, start: nothing runs meanwhile, what is overdue runs once, what has finished stays finished, retries go on."""
 
 import json
+import re
 
 import pytest
 

@@ -16,7 +16,7 @@ from scylla_spark.core.plan.commands.plan_command import MAX_RECORD_BYTES, PlanC
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.records.fact import Fence, encode_fence
-from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 from scylla_spark.io.kafka import plan_requests
 from scylla_spark.io.kafka.plan_requests import PlanRequests
 
@@ -198,6 +198,15 @@ def test_who_waits_when_the_connections_are_closed_hears_of_it(kafka, planner):
     (said, took), _ = at_once(lambda: pause(planner, 20.0), lambda: [time.sleep(0.3), planner.close()])
     assert isinstance(said, UnreachableError)
     assert took < 5
+
+
+def test_what_still_runs_when_the_connections_are_closed_opens_no_others(kafka, planner):
+    planner.close()
+    told = lambda: planner.tell("event", id="e", name="stock", fields={})  # noqa: E731
+    for call in (lambda: pause(planner), told, planner.state):
+        with pytest.raises(ConflictError, match="closed"):
+            call()
+    assert (kafka.consumers, kafka.asked) == ([], [])
 
 
 def test_a_broker_that_fails_is_told_of_and_the_next_question_begins_anew(kafka, planner, monkeypatch):

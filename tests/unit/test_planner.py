@@ -100,6 +100,17 @@ def test_what_a_removed_schedule_had_handed_over_has_a_row_at_once() -> None:
     ]
 
 
+def test_a_run_that_was_skipped_at_its_time_has_a_row_when_its_schedule_is_removed_before_it_ends() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(131)
+    assert [one["uniquenessKey"] for one in plan.cancelled] == [plan.sent[1]["uniquenessKey"]]
+    plan.ask("delete", names=["a"])
+    plan.unrun(1)
+    assert plan.verdicts() == ["launched", "launched", "skipped"]
+    assert plan.fires[2]["key"] == plan.fires[1]["key"]
+
+
 def test_a_put_parses_the_expression_of_a_schedule_three_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     read: Counter[str] = Counter()
 

@@ -341,8 +341,11 @@ class Launching:
         return [run.key for run in ahead]
 
     def close_ahead(self, entry: Entry, now: int) -> None:
-        """Closes the launches of what was taken back of a schedule that goes: when these runs end, nothing is known of them."""
-        for run in [run for run in entry.runs.values() if run.key.time_us > now]:
+        """Closes the launches of what was taken back of a schedule that goes: when these runs end, nothing is known of them.
+
+        These are the runs whose time is still to come, and those that were skipped because another one had not ended.
+        """
+        for run in [run for run in entry.runs.values() if run.key.time_us > now or _is_skipped(run)]:
             self._journal.note_together(*closes_launch(entry, run, now))
 
     def outlive(self, entry: Entry) -> None:
@@ -405,3 +408,7 @@ class Launching:
 
 def _cancelled(entry: Entry, run: Run, reason: tuple[str, str]) -> Change:
     return ("cancelled", entry.name, run.generation, *reason)
+
+
+def _is_skipped(run: Run) -> bool:
+    return isinstance(run.cancelled, tuple) and run.cancelled[0] == SKIPPED

@@ -15,7 +15,8 @@ from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import FenceLog
 from scylla_spark.core.tables.progress import Mark
-from scylla_spark.errors import UnreachableError
+from scylla_spark.errors import ConflictError, UnreachableError
+from scylla_spark.io.kafka.command_sender import CLOSED, RECONNECT
 from scylla_spark.io.kafka.plan_answers import PlanAnswers, Told
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import CONNECT_MS, WAIT_MS, client_consumer, producer, unanswered
@@ -37,9 +38,11 @@ class PlanRequests:
         self._consumer: Any = None
         self._sending = threading.Lock()  # held while the producer is made or closed
         self._producer: Any = None
+        self._closed = False
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections for good: what still runs in another thread opens no others."""
+        self._closed = True
         self._answers.close()
         with self._reading, self._sending:
             for client in (self._producer, self._consumer):
@@ -125,7 +128,12 @@ class PlanRequests:
         except KafkaError as error:
             raise unanswered(self._settings, error) from error
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConflictError(CLOSED, hint=RECONNECT)
+
     def _connect(self) -> Any:
+        self._check_open()
         return client_consumer(self._settings)
 
     def _reader(self) -> PlanLogReader:
@@ -137,6 +145,7 @@ class PlanRequests:
     def _sender(self) -> Any:
         with self._sending:
             if self._producer is None:
+                self._check_open()
                 self._producer = producer(self._settings, bootstrap_timeout_ms=CONNECT_MS, max_block_ms=WAIT_MS)
             return self._producer
 

@@ -191,13 +191,16 @@ class RemotePool:
     def flush(self) -> None:
         """Writes what waits to be written, and hands outcomes on."""
         self._flush_asked = False
+        frames: list[tuple[_Connection, list[list[Any]]]] = []
         with self.lock:
             done, self.supervisor.done = self.supervisor.done, []
             lines, self.supervisor.lines = self.supervisor.lines, []
             for worker_id, connection in self._connections.items():
                 worker = self.supervisor.workers.get(worker_id)
                 if worker is not None and worker.connected and connection.unwritten < _MOST_UNWRITTEN:
-                    connection.write(worker.link.take())
+                    frames.append((connection, worker.link.take()))
+        for connection, out in frames:  # outside the lock, which `submit` waits for
+            connection.write(out)
         if lines and self.keeper is not None:
             try:
                 self.keeper.hear(lines)

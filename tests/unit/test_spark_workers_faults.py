@@ -24,7 +24,7 @@ from scylla_spark.executors.remote.supervisor import LOST, Moment, RemoteSupervi
 from scylla_spark.executors.remote.worker_end import WorkerEnd
 from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.description import HandlerInfo
-from scylla_spark.handlers.framing import MAX_FRAME_BYTES
+from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX
 from tests.support.waiting import eventually
 from tests.unit.test_resident_worker import FakePool
 from tests.unit.test_spark_workers import Peer
@@ -181,6 +181,21 @@ def test_a_worker_that_does_not_read_keeps_no_connection_after_its_end(serve):
     eventually(lambda: transport.get_write_buffer_size() > 0, 5, "more is written than it reads")
     peer.sock.sendall(b"\xff" * 8)
     eventually(lambda: transport.get_write_buffer_size() == 0, 5, "what was written is dropped")
+
+
+def test_a_worker_whose_long_frame_is_on_its_way_keeps_its_lease(serve):
+    pool = serve()
+    ticket, peer = connected(pool)
+    worker = pool.supervisor.workers[ticket.worker_id]
+    peer.sock.sendall(PREFIX.pack(1_000_000))
+    until = boot_us() + TERMS.lease_us + 200_000
+    while boot_us() < until:
+        peer.sock.sendall(b" ")
+        threading.Event().wait(0.05)
+    with pool.lock:
+        assert [name for name, _ in pool.supervisor.leases(boot_us())] == [ticket.worker_id]
+    assert worker.leased_until_us > until
+    peer.sock.close()
 
 
 @pytest.mark.promise

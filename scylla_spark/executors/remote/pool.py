@@ -313,6 +313,11 @@ class RemotePool:
         self._connections[worker_id].write(leases)
         self.flush()
 
+    def heard(self, worker_id: str) -> None:
+        """A part of a frame came in: on a slow network a long one may take longer than half a lease."""
+        with self.lock:
+            self.supervisor.heard(worker_id, boot_us())
+
     def frames(self, worker_id: str, frames: Sequence[Any]) -> bool:
         """Frames of a worker; False if its connection must be closed."""
         now = Moment(*both_us())
@@ -400,7 +405,9 @@ class _Connection(asyncio.Protocol):
                 self._pool.expel(self._worker_id)
             self.close()
             return
-        if frames and self._worker_id is not None and not self._pool.frames(self._worker_id, frames):
+        if not frames and self._worker_id is not None:
+            self._pool.heard(self._worker_id)
+        elif frames and self._worker_id is not None and not self._pool.frames(self._worker_id, frames):
             self.close()
 
     def _prove(self, messages: list[Any]) -> list[Any]:

@@ -226,6 +226,11 @@ class RemoteSupervisor:
             self.counts["protocol_errors"] += 1
             worker.connected, worker.expelled = False, True
 
+    def heard(self, worker_id: str, now: int) -> None:
+        """A worker has sent a part of a frame, so it is not silent."""
+        if (worker := self.workers.get(worker_id)) is not None:
+            worker.silent_since_us = now
+
     def receive(self, worker_id: str, frame: Any, now: Moment) -> bool:
         """Takes a frame; False if the connection must be closed, because no worker of ours sends that or it was given up.
 

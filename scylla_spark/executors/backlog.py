@@ -71,6 +71,10 @@ class Backlog:
         first = self._ready[0]
         return first if isinstance(first, str) else first.handler
 
+    def pass_over(self) -> None:
+        """Puts the next call behind all others that are ready."""
+        self._ready.rotate(-1)
+
     def add(self, batch: Iterable[Invocation]) -> None:
         """Puts invocations at the end."""
         for item in batch:

@@ -192,13 +192,16 @@ class RemotePool:
     def flush(self) -> None:
         """Writes what waits to be written, and hands outcomes on."""
         self._flush_asked = False
+        frames: list[tuple[_Connection, list[list[Any]]]] = []
         with self.lock:
             done, self.supervisor.done = self.supervisor.done, []
             lines, self.supervisor.lines = self.supervisor.lines, []
             for worker_id, connection in self._connections.items():
                 worker = self.supervisor.workers.get(worker_id)
                 if worker is not None and worker.connected and connection.unwritten < _MOST_UNWRITTEN:
-                    connection.write(worker.link.take())
+                    frames.append((connection, worker.link.take()))
+        for connection, out in frames:  # outside the lock, which `submit` waits for
+            connection.write(out)
         if lines and self.keeper is not None:
             try:
                 self.keeper.hear(lines)
@@ -311,6 +314,11 @@ class RemotePool:
         self._connections[worker_id].write(leases)
         self.flush()
 
+    def heard(self, worker_id: str) -> None:
+        """A part of a frame came in: on a slow network a long one may take longer than half a lease."""
+        with self.lock:
+            self.supervisor.heard(worker_id, boot_us())
+
     def frames(self, worker_id: str, frames: Sequence[Any]) -> bool:
         """Frames of a worker; False if its connection must be closed."""
         now = Moment(*both_us())
@@ -398,7 +406,9 @@ class _Connection(asyncio.Protocol):
                 self._pool.expel(self._worker_id)
             self.close()
             return
-        if frames and self._worker_id is not None and not self._pool.frames(self._worker_id, frames):
+        if not frames and self._worker_id is not None:
+            self._pool.heard(self._worker_id)
+        elif frames and self._worker_id is not None and not self._pool.frames(self._worker_id, frames):
             self.close()
 
     def _prove(self, messages: list[Any]) -> list[Any]:

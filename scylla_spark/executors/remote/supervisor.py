@@ -226,6 +226,11 @@ class RemoteSupervisor:
             self.counts["protocol_errors"] += 1
             worker.connected, worker.expelled = False, True
 
+    def heard(self, worker_id: str, now: int) -> None:
+        """A worker has sent a part of a frame, so it is not silent."""
+        if (worker := self.workers.get(worker_id)) is not None:
+            worker.silent_since_us = now
+
     def receive(self, worker_id: str, frame: Any, now: Moment) -> bool:
         """Takes a frame; False if the connection must be closed, because no worker of ours sends that or it was given up.
 
@@ -340,10 +345,15 @@ class RemoteSupervisor:
     def _fill(self, now: int) -> None:
         """Gives what waits to workers with room, the emptiest first."""
         for name, backlog in self._backlogs.items():
-            while backlog.ready and (head := backlog.head()) is not None:
+            passed_over = 0
+            while passed_over < backlog.ready and (head := backlog.head()) is not None:
                 found = self._emptiest(name, head, now)
                 if found is None:
-                    break
+                    if not self._is_lacked(name, head):
+                        break
+                    backlog.pass_over()
+                    passed_over += 1
+                    continue
                 worker, clock = found
                 items = backlog.take()
                 if not items:
@@ -354,6 +364,13 @@ class RemoteSupervisor:
                         items.append(behind)
                         last = behind
                 worker.give(items, name, clock, now)
+
+    def _is_lacked(self, name: str, handler: str) -> bool:
+        """Whether a worker has room, but not for a handler that it does not have; others must not wait behind that."""
+        return any(
+            worker.connected and worker.room(name) > 0 and handler not in worker.hello.handlers
+            for worker in self.workers.values()
+        )
 
     def _emptiest(self, name: str, handler: str, now: int) -> tuple[RemoteWorker, Any] | None:
         usable = [

@@ -1,0 +1,233 @@
+"""The dispatcher's end of Spark workers: hostile or silent peers, defects of ours, and stops."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from scylla_spark.clock import boot_us
+from scylla_spark.core.records import fast_json
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import SUCCEEDED, Invocation, Outcome
+from scylla_spark.executors.interface import LogTerms
+from scylla_spark.executors.remote import pool as remote_pool
+from scylla_spark.executors.remote.certificate import server_context
+from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS
+from scylla_spark.executors.remote.handshake import Ticket
+from scylla_spark.executors.remote.pool import RemotePool
+from scylla_spark.executors.remote.remote_worker import Hello
+from scylla_spark.executors.remote.resident import Resident, _encrypted
+from scylla_spark.executors.remote.supervisor import LOST, Moment, RemoteSupervisor, RemoteTerms
+from scylla_spark.executors.remote.worker_end import WorkerEnd
+from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
+from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX
+from tests.support.waiting import eventually
+from tests.unit.test_resident_worker import FakePool
+from tests.unit.test_spark_workers import Peer
+
+TERMS = RemoteTerms(lease_us=1_000_000, kill_us=300_000)
+HANDLERS = {"h": HandlerInfo("h")}
+HELLO = Hello("1", "host", frozenset({"h"}))
+US = 1_000_000
+
+
+def task(number, payload="{}"):
+    return Invocation(number, TaskKey(5, f"lane{number}", "u"), 1, 1, "h", "q", payload, 0, 0, 1000)
+
+
+def success(number):
+    return [number, SUCCEEDED, 0, 0, None, None, 0]
+
+
+def beat(free):
+    return [0, 0, [BEAT, 0, 0, 0, {"local": [free, 0]}, 1]]
+
+
+@pytest.fixture
+def busy():
+    """A supervisor whose worker has two attempts."""
+    supervisor = RemoteSupervisor(TERMS, HANDLERS)
+    supervisor.joined("w", HELLO, 0)
+    supervisor.workers["w"].offset.note(0, 0, 0, 1)
+    supervisor.receive("w", beat(2), Moment(1, 1))
+    supervisor.submit([task(7), task(8)], Moment(1, 1))
+    assert set(supervisor.workers["w"].held) == {7, 8}
+    return supervisor
+
+
+@pytest.mark.promise
+def test_attempts_of_a_frame_that_cannot_be_read_are_lost_with_their_worker_and_do_not_hang(busy):
+    assert not busy.receive("w", [1, 0, [ENDS, [success(7), "?", success(8)], {}]], Moment(2, 2))
+    assert not busy.rejoined("w", 0, 3)
+    assert list(busy.leases(4)) == []
+    busy.watch(Moment(2 * US, 2 * US))
+    assert [(one.id, one.failure and one.failure.kind) for one in busy.done] == [(7, None), (8, LOST)]
+
+
+def test_an_attempt_that_has_begun_cannot_be_handed_back(busy):
+    busy.receive("w", [1, 0, [BEGUN, [[7, 1]]]], Moment(2, 2))
+    assert not busy.receive("w", [2, 0, [ENDS, [[7, "returned", 0, 0, None, None, 0]], {}]], Moment(3, 3))
+    busy.watch(Moment(2 * US, 2 * US))
+    assert [(one.id, one.failure.kind) for one in busy.done] == [(7, LOST), (8, LOST)]
+
+
+def test_a_handler_that_no_worker_has_does_not_hold_up_the_others():
+    supervisor = RemoteSupervisor(TERMS, HANDLERS | {"other": HandlerInfo("other")})
+    supervisor.submit([task(1)._replace(handler="other"), task(2), task(3)], Moment(0, 0))
+    supervisor.joined("w", HELLO, 0)
+    supervisor.workers["w"].offset.note(0, 0, 0, 1)
+    supervisor.receive("w", beat(1), Moment(1, 1))
+    assert set(supervisor.workers["w"].held) == {2}
+    supervisor.joined("v", Hello("2", "host", frozenset({"h", "other"})), 0)
+    supervisor.workers["v"].offset.note(0, 0, 0, 1)
+    supervisor.receive("v", beat(5), Moment(1, 1))
+    assert set(supervisor.workers["v"].held) == {1, 3}
+
+
+def test_no_frame_of_a_worker_is_longer_than_its_dispatcher_reads():
+    end = WorkerEnd(0, US)
+    end.held.update(range(1, 601))
+    end.ended([Outcome(n, SUCCEEDED, 1, 1, "1" * 65_000) for n in range(1, 601)], {"local": 1}, 0)
+    end.says([["note", n, None, "{" + " " * 65_000 + "}", None] for n in range(600)])
+    end.wrote([["x" * 100_000] * 200, ["y" * 100_000] * 200])
+    frames = end.link.take()
+    assert max(len(fast_json.dump(frame)) for frame in frames) < MAX_FRAME_BYTES // 2
+    bodies = [body for _, _, body in frames]
+    assert sum(len(body[1]) for body in bodies if body[0] == ENDS) == 600
+    lines = [frame for body in bodies if body[0] == "lines" for child in body[1] for frame in child]
+    assert (len(lines), lines == sorted(lines)) == (400, True)
+
+
+def test_lines_that_a_dispatcher_does_not_take_are_not_gathered_without_bound():
+    class Flood(WorkerLines):
+        def take(self):
+            return [["x" * 100_000] * 10]
+
+    ticket = Ticket("w", b"k" * 32, "127.0.0.1", 1, b"", US)
+    worker = Resident(ticket, FakePool(), executor_id="1", alive=lambda: True, lines=Flood(LogTerms(1, 1, 1)))
+    for _ in range(50):
+        worker._tell()
+    waiting = worker._end.link.take()
+    assert sum(len(frame) for _, _, body in waiting for child in body[1] for frame in child) <= MOST_BYTES + 2 * US
+    worker._end.link.receive([0, waiting[-1][0], ["beat"]])
+    worker._tell()
+    assert worker._end.link.waiting > 0
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Starts pools, and stops them."""
+    monkeypatch.setattr(remote_pool, "_PROOF_WITHIN_S", 0.5)
+    pools = []
+
+    def start(**options):
+        pool = RemotePool(TERMS, HANDLERS, host="127.0.0.1", advertise="127.0.0.1", **options)
+        pool.outcomes = []
+        pool.start(pool.outcomes.extend)
+        pools.append(pool)
+        return pool
+
+    yield start
+    for pool in pools:
+        pool.stop(drain_s=0)
+
+
+def is_closed(sock):
+    sock.settimeout(5)
+    with contextlib.suppress(ConnectionError):
+        return sock.recv(1) == b""
+    return True
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_at_most_64_strangers_are_connected_and_not_for_long(serve, encrypted):
+    context, digest = server_context()
+    pool = serve(tls=context, certificate=digest) if encrypted else serve()
+    ticket = pool.ticket()
+    with contextlib.ExitStack() as stack:
+        strangers = [
+            stack.enter_context(socket.create_connection((ticket.host, ticket.port), timeout=5)) for _ in range(80)
+        ]
+        began = boot_us()
+        assert all(is_closed(sock) for sock in strangers[70:])
+        assert boot_us() - began < 400_000
+        assert all(is_closed(sock) for sock in strangers)
+    peer = Peer(ticket)
+    if encrypted:
+        peer.sock = _encrypted(peer.sock, digest)
+    assert peer.introduce(ticket) == [0]
+
+
+def connected(pool):
+    """A worker with an exact clock and room for some attempts."""
+    ticket = pool.ticket()
+    peer = Peer(ticket)
+    peer.introduce(ticket)
+    peer.say(beat(9))
+    eventually(lambda: pool.supervisor.workers[ticket.worker_id].rooms, 5, "it has room")
+    pool.supervisor.workers[ticket.worker_id].offset.note(boot_us(), boot_us(), boot_us(), boot_us())
+    return ticket, peer
+
+
+def test_a_worker_that_does_not_read_keeps_no_connection_after_its_end(serve):
+    pool = serve()
+    ticket, peer = connected(pool)
+    transport = pool._connections[ticket.worker_id]._transport
+    pool.submit([task(n, "x" * 3_000_000) for n in range(1, 10)])
+    eventually(lambda: transport.get_write_buffer_size() > 0, 5, "more is written than it reads")
+    peer.sock.sendall(b"\xff" * 8)
+    eventually(lambda: transport.get_write_buffer_size() == 0, 5, "what was written is dropped")
+
+
+def test_a_worker_whose_long_frame_is_on_its_way_keeps_its_lease(serve):
+    pool = serve()
+    ticket, peer = connected(pool)
+    worker = pool.supervisor.workers[ticket.worker_id]
+    peer.sock.sendall(PREFIX.pack(1_000_000))
+    until = boot_us() + TERMS.lease_us + 200_000
+    while boot_us() < until:
+        peer.sock.sendall(b" ")
+        threading.Event().wait(0.05)
+    with pool.lock:
+        assert [name for name, _ in pool.supervisor.leases(boot_us())] == [ticket.worker_id]
+    assert worker.leased_until_us > until
+    peer.sock.close()
+
+
+@pytest.mark.promise
+def test_a_stop_reports_attempts_of_a_silent_worker_only_when_its_lease_has_ended(serve):
+    pool = serve()
+    _ticket, peer = connected(pool)
+    pool.submit([task(1)])
+    eventually(lambda: pool.supervisor.workers[_ticket.worker_id].held, 5, "it has the attempt")
+    leased_until_us = next(iter(pool.supervisor.workers.values())).leased_until_us
+    pool.stop(drain_s=0)
+    assert boot_us() >= leased_until_us + TERMS.kill_us
+    assert [one.id for one in pool.outcomes] == [1]
+    peer.sock.close()
+
+
+def test_a_stop_can_be_asked_for_twice_and_work_that_comes_after_it_does_no_harm(serve):
+    pool = serve()
+    pool.stop(drain_s=0)
+    pool.stop(drain_s=0)
+    pool.submit([task(1)])
+    pool.kill([1])
+    assert pool.outcomes == []
+
+
+@pytest.mark.parametrize("duty", ["watch", "leases"])
+def test_a_defect_in_one_turn_does_not_end_the_duties_of_the_pool(serve, duty, monkeypatch):
+    pool, turns = serve(), []
+
+    def fail(_now):
+        turns.append(threading.current_thread().name)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(pool.supervisor, duty, fail)
+    eventually(lambda: len(turns) > 1, 5, "it is tried again")
+    monkeypatch.undo()

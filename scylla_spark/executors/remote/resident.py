@@ -144,9 +144,10 @@ class Resident:
 
     def _sink(self, outcomes: Sequence[Outcome]) -> None:
         wall, boot = both_us()
-        with self._lock:  # lines and rooms are read in it, so that what is sent first is what was read first
-            self._pass_lines()
-            self._end.ended(outcomes, self._pool.rooms(), wall - boot)
+        rooms = self._pool.rooms()
+        with self._lock:
+            self._pass_lines()  # they are read in it, too, so that what was read first is sent first
+            self._end.ended(outcomes, rooms, wall - boot)
         self._wake.set()
 
     # ---- the connection ----
@@ -198,9 +199,11 @@ class Resident:
                 connection.close()
 
     def _take(self, frames: Sequence[Any]) -> None:
-        with self._lock:  # a count of what was taken and the room that is left must agree, so both change in it
-            batch: list[Invocation] = []
-            for order in (order for frame in frames for order in self._end.receive(frame, boot_us())):
+        batch: list[Invocation] = []
+        for frame in frames:
+            with self._lock:
+                orders = self._end.receive(frame, boot_us())
+            for order in orders:
                 if isinstance(order, Invocation):
                     batch.append(order)
                     continue
@@ -212,9 +215,8 @@ class Resident:
                     self._pool.recall(order.ids)
                 else:
                     self._pool.kill(order.ids, grace_ms=order.grace_ms)
-            self._pool.submit(batch)
-            asked = self._end.asked
-        if asked:
+        self._pool.submit(batch)
+        if self._end.asked:
             self._wake.set()
 
     def _connect(self) -> tuple[FrameSocket, FrameReader, list[Any]]:

@@ -74,7 +74,7 @@ class RemotePool:
         self._connections: dict[str, _Connection] = {}
         self._unproven: set[_Connection] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._main, name="spark-workers", daemon=True)
         self._ready = threading.Event()
         self._flush_asked = False
@@ -90,6 +90,7 @@ class RemotePool:
         self._sink = sink
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         self._listener = socket.create_server((self._host, self._port), family=family)
+        self._loop = asyncio.new_event_loop()
         self._port = self._listener.getsockname()[1]
         self._thread.start()
         self._ready.wait()
@@ -133,7 +134,7 @@ class RemotePool:
 
     def stop(self, *, drain_s: float) -> None:
         """Hands back what has not started, lets the rest run for `drain_s` seconds, then gives all workers up."""
-        if self._loop.is_closed() or not self._thread.is_alive():
+        if not self._thread.is_alive():
             return
         until = boot_us() + round(drain_s * 1e6)
         with self.lock:

@@ -64,7 +64,7 @@ def module(tmp_path, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/handlers.md"])
+@pytest.mark.parametrize("page", ["docs/handlers.md"])  # the README is pasted in acceptance/alone/test_readme.py
 def test_first_example_of_a_page_runs_and_returns_what_it_declares(module, page, monkeypatch):
     handlers = module(page)
     pool = LocalPool([handlers.__file__])

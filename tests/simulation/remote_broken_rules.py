@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from scylla_spark.core.tasks.task import NOT_STARTED, Outcome
+from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
 from scylla_spark.executors.remote.link import Link
 from scylla_spark.executors.remote.remote_worker import RemoteWorker
-from scylla_spark.executors.remote.supervisor import Moment, RemoteSupervisor
+from scylla_spark.executors.remote.supervisor import RemoteSupervisor
 from scylla_spark.executors.remote.worker_end import WorkerEnd
 from tests.simulation.remote_world import Rules
 

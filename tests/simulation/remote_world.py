@@ -18,8 +18,9 @@ from typing import Any, Final
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
+from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote.remote_worker import Hello
-from scylla_spark.executors.remote.supervisor import LOST, Moment, RemoteSupervisor, RemoteTerms
+from scylla_spark.executors.remote.supervisor import LOST, RemoteSupervisor, RemoteTerms
 from scylla_spark.executors.remote.worker_end import LEASE_ENDED, Kill, Recall, WorkerEnd
 from scylla_spark.handlers.description import HandlerInfo
 from tests.simulation.judge import Violation

@@ -14,6 +14,7 @@ import pytest
 from scylla_spark.clock import boot_us
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Invocation, LastError
+from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
 from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.frames import BEAT, BEGUN, DEAD, ENDS, LINES, SAYS, read_task, task_fields
@@ -28,7 +29,7 @@ from scylla_spark.executors.remote.link import Link
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.remote_worker import Hello, RemoteWorker
 from scylla_spark.executors.remote.resident import _encrypted
-from scylla_spark.executors.remote.supervisor import Moment, RemoteSupervisor, RemoteTerms
+from scylla_spark.executors.remote.supervisor import RemoteSupervisor, RemoteTerms
 from scylla_spark.executors.spark.elastic import Change, Present, WorkerLimits, change, most_workers
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack

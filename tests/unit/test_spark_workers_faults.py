@@ -13,6 +13,7 @@ from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import SUCCEEDED, Invocation, Outcome
 from scylla_spark.executors.interface import LogTerms
+from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote import pool as remote_pool
 from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS
@@ -20,7 +21,7 @@ from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.executors.remote.resident import Resident, _encrypted
-from scylla_spark.executors.remote.supervisor import LOST, Moment, RemoteSupervisor, RemoteTerms
+from scylla_spark.executors.remote.supervisor import LOST, RemoteSupervisor, RemoteTerms
 from scylla_spark.executors.remote.worker_end import WorkerEnd
 from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.description import HandlerInfo

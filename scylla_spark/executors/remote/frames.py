@@ -1,6 +1,6 @@
 """What a dispatcher and a Spark worker say to each other, as JSON values in the frames of a `Link`.
 
-A worker runs user code, so its dispatcher believes nothing of what it says: `read_from_worker` checks forms and bounds. Ends and notes
+A worker runs user code, so its dispatcher believes nothing of what it says: the readers here check forms and bounds. Ends and notes
 of calls have the forms that children use (`handlers.messages`), with the id of the invocation as number of the call.
 """
 
@@ -29,18 +29,6 @@ _MOST_NAMES: Final = 10_000
 _MOST_TEXT: Final = 2_000
 
 
-class Lease(NamedTuple):
-    """A heartbeat of the dispatcher.
-
-    Attributes:
-        until_us: boot clock of the worker after which it runs no handler, unless it has heard a later one.
-        sent_us: boot clock of the dispatcher.
-    """
-
-    until_us: int
-    sent_us: int
-
-
 class Room(NamedTuple):
     """What a worker would take of the tasks of one executor name.
 
@@ -60,7 +48,7 @@ class Beat(NamedTuple):
     """A heartbeat of a worker.
 
     Attributes:
-        echo_us: `Lease.sent_us` of the lease that it answers; 0: of none.
+        echo_us: boot clock of the dispatcher when it wrote the lease that this answers; 0: it answers none.
         received_us: boot clock of the worker when it received that.
         answered_us: boot clock of the worker when it wrote this.
         rooms: by executor name.

@@ -17,6 +17,7 @@ from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.interface import HearsLines, Sink
+from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote.handshake import (
     MAX_HELLO_BYTES,
     MAX_INTRODUCTION_BYTES,
@@ -29,7 +30,7 @@ from scylla_spark.executors.remote.handshake import (
     read_greeting,
     read_introduction,
 )
-from scylla_spark.executors.remote.supervisor import Moment, RemoteSupervisor, RemoteTerms
+from scylla_spark.executors.remote.supervisor import RemoteSupervisor, RemoteTerms
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
 

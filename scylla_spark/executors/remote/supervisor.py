@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
+from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension, read
 from scylla_spark.executors.remote.frames import (
@@ -35,13 +36,6 @@ from scylla_spark.handlers.framing import ProtocolError
 
 LOST: Final = "executor_lost"
 _LONGEST_TICK_US: Final = 1_000_000
-
-
-class Moment(NamedTuple):
-    """One moment on both clocks of the dispatcher, microseconds."""
-
-    wall_us: int
-    boot_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +83,6 @@ class RemoteSupervisor:
         names = sorted({info.executor for info in handlers.values()})
         self._backlogs = {name: Backlog(self._max_batch) for name in names}
         self._killed: set[int] = set()
-        self._beat_us = 0
         self._stop_us = 0
 
     # ---- requests ----

@@ -36,6 +36,7 @@ from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, Protocol
 
 _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.02
+_LAST_TURNS: Final = 5  # of the loop, in which it closes sockets
 _MOST_UNPROVEN: Final = 64
 _PROOF_WITHIN_S: Final = 5.0
 _MOST_UNWRITTEN: Final = 8 * 1024 * 1024
@@ -177,13 +178,20 @@ class RemotePool:
         try:
             self._loop.run_forever()
         finally:
-            self._server.close()
-            for connection in [*self._connections.values(), *self._unproven]:
-                connection.abort()
-            for task in self._handshakes:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(asyncio.sleep(0), *self._handshakes, return_exceptions=True))
+            self._loop.run_until_complete(self._end_connections())
             self._loop.close()
+
+    async def _end_connections(self) -> None:
+        """Ends every connection, also one that was accepted a moment ago, and waits until the loop has closed its socket."""
+        self._server.close()
+        for connection in [*self._connections.values(), *self._unproven]:
+            connection.abort()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
 
     def _ask_to_flush(self) -> None:
         if not self._flush_asked:

@@ -48,7 +48,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 # Where nobody may write beside the sources, or PYTHONDONTWRITEBYTECODE is set, every process would compile what it imports: half a
 # second to a second of CPU each. Some packages carry files for other versions of Python; those fail, and nobody imports them.
 $(STAMPS)/compiled: $(STAMPS)/project
-	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib scylla_spark || true
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib scylla_spark tools || true
 	@touch $@
 
 # Resolved with the Ivy that PySpark ships; "make setup" is the moment to hear about a missing Java, before the long part.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.bench.report import LATENCY, RATE, SECONDS
+from scylla_spark_tools.bench.report import LATENCY, RATE, SECONDS
 
 pytestmark = pytest.mark.benchmark
 

@@ -6,14 +6,19 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from scylla_spark import __version__
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scylla_spark"
+TOOLS = ROOT / "tools" / "scylla_spark_tools"
+ROOTS = {"scylla_spark": PACKAGE, "scylla_spark_tools": TOOLS}
 
 _LEAVES = {
     "errors",
@@ -45,7 +50,8 @@ _API = _CLIENT | {"api", "dashboard", "log", "services", "services.simulate"}
 _PROCESSES = _API | _EXECUTORS | _SERVICES | {"processes"}
 _FACES = _PROCESSES | {"testing", "worker", "__init__"}
 
-# Floors, from the bottom: who may import whom. A part is a folder of the package, or a module directly in the package.
+# Floors, from the bottom: who may import whom. A part is a folder of the package, or a module directly in the package;
+# folders of the tools begin with "tools".
 ALLOWED: dict[str, set[str]] = {
     **{name: {"errors"} for name in sorted(_LEAVES - {"errors"})},
     "errors": set(),
@@ -81,16 +87,15 @@ ALLOWED: dict[str, set[str]] = {
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
     "processes": _PROCESSES,
     "__init__": {"client", "config", "core", "errors", "handlers", "processes", "worker"},
-    "demo": _FACES | {"demo"},
-    "bench": _FACES | {"bench", "bench.cases"},
-    "bench.cases": _FACES | {"bench", "bench.cases"},
-    "cli": _FACES | {"cli", "demo", "bench", "doctor", "worker.containers"},
+    "tools": set(),
+    "tools.demo": _FACES | {"tools.demo"},
+    "tools.bench": _FACES | {"tools.bench"},
+    "cli": _FACES | {"cli", "doctor", "worker.containers", "tools.demo", "tools.bench"},
     "jobs": {"config", "processes"},
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "manager", "base", "models", "misc"}
 
 
-@cache
 @cache
 def imports(source: str) -> list[str]:
     """Dotted names of everything imported anywhere in a module, `from a import b` as a.b; modules named in a text are loaded by it."""
@@ -108,18 +113,29 @@ def imports(source: str) -> list[str]:
 
 def is_module(text: str) -> bool:
     """Whether a text is the full name of one of our modules, such as `import_module` is given."""
-    return text.startswith("scylla_spark.") and PACKAGE.joinpath(*text.split(".")[1:]).with_suffix(".py").is_file()
+    head, _, rest = text.partition(".")
+    return head in ROOTS and bool(rest) and ROOTS[head].joinpath(*rest.split(".")).with_suffix(".py").is_file()
+
+
+def packages() -> list[Path]:
+    return sorted(path for root in ROOTS.values() for path in root.rglob("*.py"))
 
 
 def modules() -> list[Path]:
-    return sorted([*PACKAGE.rglob("*.py"), *(ROOT / "jobs").glob("*.py")])
+    return [*packages(), *sorted((ROOT / "jobs").glob("*.py"))]
+
+
+def place_of(module: str) -> Path:
+    """Where a module or folder is, without ".py"."""
+    steps = module.split(".")
+    return TOOLS.joinpath(*steps[1:]) if steps[0] == "tools" else PACKAGE.joinpath(*steps)
 
 
 def part_of(path: Path) -> str:
-    if PACKAGE not in path.parents:
+    if path.parent == ROOT / "jobs":
         return "jobs"
-    *folders, _ = path.relative_to(PACKAGE).parts
-    return with_rights_of(".".join(folders)) if folders else path.stem
+    folder, _, module = module_name(path).rpartition(".") if path.stem != "__init__" else (module_name(path), "", "")
+    return with_rights_of(folder) if folder else module or "__init__"
 
 
 def with_rights_of(folder: str) -> str:
@@ -130,12 +146,12 @@ def with_rights_of(folder: str) -> str:
 
 
 def file_of(name: str) -> str | None:
-    """The module of the package, without the package's name, that an imported name is or stands in; None if it is not ours."""
+    """The module of ours that an imported name is or stands in, as `module_name` says; None if it is not ours."""
     head, _, rest = name.partition(".")
-    if head != "scylla_spark":
+    if head not in ROOTS:
         return None
-    steps = rest.split(".")
-    while steps and not (PACKAGE.joinpath(*steps).is_dir() or PACKAGE.joinpath(*steps).with_suffix(".py").is_file()):
+    steps = [*(["tools"] if head == "scylla_spark_tools" else []), *rest.split(".")]
+    while steps and not ((place := place_of(".".join(steps))).is_dir() or place.with_suffix(".py").is_file()):
         steps.pop()
     return ".".join(steps) or "__init__"
 
@@ -145,7 +161,7 @@ def own_part(name: str) -> str | None:
     module = file_of(name)
     if module is None:
         return None
-    folder = module if PACKAGE.joinpath(*module.split(".")).is_dir() else module.rpartition(".")[0]
+    folder = module if place_of(module).is_dir() else module.rpartition(".")[0]
     return with_rights_of(folder) if folder else module
 
 
@@ -164,7 +180,9 @@ def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+    """The name of a module without the package's; that of a tool begins with "tools"."""
+    steps = ("tools", *path.relative_to(TOOLS).parts) if TOOLS in path.parents else path.relative_to(PACKAGE).parts
+    return ".".join(steps).removesuffix(".py").removesuffix(".__init__")
 
 
 def breaches(path: str, part: str, source: str) -> list[str]:
@@ -217,7 +235,7 @@ def test_no_files_import_each_other_in_a_circle_however_late():
         (own := module_name(path)): {
             file for name in imports(path.read_text()) if (file := file_of(name)) not in (None, own)
         }
-        for path in PACKAGE.rglob("*.py")
+        for path in packages()
     }
     assert circles(graph) == []
 
@@ -241,19 +259,21 @@ def test_imports_in_texts_name_what_is_there():
         *ROOT.glob("notebooks/*.ipynb"),
         ROOT / "README.md",
     ]:
-        for module, name in re.findall(r"from scylla_spark\.([\w.]+) import (\w+)", path.read_text()):
-            place = PACKAGE.joinpath(*module.split("."))
+        for package, module, name in re.findall(r"from (scylla_spark\w*)\.([\w.]+) import (\w+)", path.read_text()):
+            place = ROOTS[package].joinpath(*module.split("."))
             homes = [place.with_suffix(".py"), place / "__init__.py"]
             inside = any(home.is_file() and re.search(rf"\b{name}\b", home.read_text()) for home in homes)
             if not inside and not (place / f"{name}.py").is_file() and not (place / name).is_dir():
-                found.append(f"{path.relative_to(ROOT)}: scylla_spark.{module}.{name}")
+                found.append(f"{path.relative_to(ROOT)}: {package}.{module}.{name}")
     assert found == []
 
 
 @pytest.mark.slow
 def test_paths_that_pages_name_are_there():
     files = [
-        str(path) for part in ("scylla_spark", "tests", "jobs", "examples") for path in (ROOT / part).rglob("*.py")
+        str(path)
+        for part in ("scylla_spark", "tools", "tests", "jobs", "examples")
+        for path in (ROOT / part).rglob("*.py")
     ]
     found = [
         f"{page.name}: {path}"
@@ -302,6 +322,7 @@ def test_a_circle_is_found():
         ("executors", "from scylla_spark import services"),
         ("errors", "from scylla_spark.clock import now_us"),
         ("jobs", "from scylla_spark.cli import main"),
+        ("processes", "from scylla_spark_tools.demo import main"),
     ],
 )
 def test_an_import_against_the_direction_is_found(part, line):
@@ -336,7 +357,7 @@ def test_kafka_and_spark_are_imported_only_where_the_outside_is_touched():
     elsewhere = [
         path
         for path in modules()
-        if part_of(path).partition(".")[0] not in ("io", "services", "api", "demo", "bench", "doctor")
+        if part_of(path).partition(".")[0] not in ("io", "services", "api", "tools", "doctor")
     ]
     speaking = [path for path in elsewhere if "kafka" in path.read_text()]  # to parse all is a second
     assert speaking, "of its own topics"
@@ -407,6 +428,15 @@ def test_rules_of_the_protocol_name_what_their_files_hold():
             found += [f"{path}: {name}" for name in missing if name not in ("and", "or", "through")]
             found += [path] if text is None and "NAME" not in path else []
     assert found == []
+
+
+def test_package_and_tools_have_one_version_and_require_it_of_each_other():
+    core, tools = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in (".", "tools")
+    )
+    assert core["version"] == tools["version"] == __version__
+    assert core["optional-dependencies"]["tools"] == [f"scylla-spark-tools=={__version__}"]
+    assert tools["dependencies"] == [f"scylla-spark[api,spark]=={__version__}"]
 
 
 def test_jobs_are_small():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scylla_spark.bench.judge import SLACK_US, Seen, judge
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark_tools.bench.judge import SLACK_US, Seen, judge
 
 MINE = Fence(1, "mine")
 

@@ -9,12 +9,12 @@ import subprocess
 
 import pytest
 
-from scylla_spark.bench import machine, report
-from scylla_spark.bench.cases import soak
-from scylla_spark.bench.deployment_under_test import Options
-from scylla_spark.bench.run import BENCHES, main
-from scylla_spark.bench.steady_load import Load
 from scylla_spark.errors import ArgumentError
+from scylla_spark_tools.bench import machine, report
+from scylla_spark_tools.bench.cases import soak
+from scylla_spark_tools.bench.deployment_under_test import Options
+from scylla_spark_tools.bench.run import BENCHES, main
+from scylla_spark_tools.bench.steady_load import Load
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_help_lists_every_benchmark_and_what_it_measures(capsys):
 
 def test_every_benchmark_has_a_module_that_runs_it():
     for name in BENCHES:
-        assert callable(importlib.import_module(f"scylla_spark.bench.cases.{name}").run)
+        assert callable(importlib.import_module(f"scylla_spark_tools.bench.cases.{name}").run)

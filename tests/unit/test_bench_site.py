@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.bench.deployment_under_test import Options, files_in, stored_tasks
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import DEFERRED, TASKS
+from scylla_spark_tools.bench.deployment_under_test import Options, files_in, stored_tasks
 from tests.support.delta_tables import append, at, make, task
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import CANCELLED, FAILED, SUCCEEDED
-from scylla_spark.demo import check, schedules
-from scylla_spark.demo.evidence import Completion, History, Reject, ScheduledRun, Wait, Want, visits
 from scylla_spark.testing.history import Run
+from scylla_spark_tools.demo import check, schedules
+from scylla_spark_tools.demo.evidence import Completion, History, Reject, ScheduledRun, Wait, Want, visits
 
 MS = 1_000
 START = 1_800_000_000_000_000

@@ -10,10 +10,10 @@ import pytest
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.tasks.key import partition_of
-from scylla_spark.demo import bad_records as bad
-from scylla_spark.demo import planned_tasks
-from scylla_spark.demo.tour import MOST_LEAD_S
 from scylla_spark.handlers.registry import load as load_handlers
+from scylla_spark_tools.demo import bad_records as bad
+from scylla_spark_tools.demo import planned_tasks
+from scylla_spark_tools.demo.tour import MOST_LEAD_S
 
 START = 1_800_000_000_000_000
 RULES = Rules(8)

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from scylla_spark.core.tasks.task import SUCCEEDED
-from scylla_spark.demo import collect_evidence, handlers, schedules
-from scylla_spark.demo.evidence import ScheduledRun
 from scylla_spark.handlers.registry import load as load_handlers
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import Table
+from scylla_spark_tools.demo import collect_evidence, handlers, schedules
+from scylla_spark_tools.demo.evidence import ScheduledRun
 
 SECOND = 1_000_000
 START = 1_800_000_000 * SECOND

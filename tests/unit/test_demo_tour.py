@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.demo import show, tour
-from scylla_spark.demo.check import Finding
 from scylla_spark.errors import UnreachableError
+from scylla_spark_tools.demo import show, tour
+from scylla_spark_tools.demo.check import Finding
 
 
 @pytest.fixture

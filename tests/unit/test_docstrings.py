@@ -53,7 +53,8 @@ def undescribed(source: str) -> list[str]:
 def test_functions_and_classes_of_three_and_more_parameters_describe_them():
     found = {
         str(path.relative_to(ROOT)): names
-        for path in (ROOT / "scylla_spark").rglob("*.py")
+        for folder in ("scylla_spark", "tools")
+        for path in (ROOT / folder).rglob("*.py")
         if not EXCEPT.intersection(path.parents) and (names := undescribed(path.read_text()))
     }
     assert found == {}

@@ -45,7 +45,8 @@ def test_links_lead_to_files_and_sections_that_exist(path):
 def test_sections_that_docstrings_name_exist():
     named = {
         found
-        for path in (ROOT / "scylla_spark").rglob("*.py")
+        for folder in ("scylla_spark", "tools")
+        for path in (ROOT / folder).rglob("*.py")
         for found in re.findall(r"\b(docs/[\w-]+\.md)#([\w-]+)", path.read_text())
     }
     assert [f"{document}#{anchor}" for document, anchor in named if anchor not in anchors(ROOT / document)] == []

@@ -32,7 +32,6 @@ from scylla_spark.name import PATTERN
 
 MOST_ITEMS: Final = 1_000
 MOST_MS: Final = 30 * 24 * 3_600_000
-CONFIRM_MS: Final = 2_000
 
 Millis = Annotated[int, Field(ge=0, le=MOST_MS)]
 LeaseMs = Annotated[

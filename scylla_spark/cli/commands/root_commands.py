@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.context import Context, context
-from scylla_spark.errors import ArgumentError, ExitCode, NotFoundError
+from scylla_spark.errors import ArgumentError, ExitCode
 from scylla_spark.processes.roles import ROLES, role_named
 from scylla_spark.visible import visible
 
@@ -93,7 +93,7 @@ def demo(
     cli = context(ctx)
     data = cli.overrides.get("data_dir")
     _examine(cli, [Path(data or tempfile.gettempdir())])
-    from scylla_spark.demo import main
+    from scylla_spark_tools.demo import main
 
     raise typer.Exit(main(as_json=as_json or cli.output.form in ("json", "jsonl"), data=Path(data) if data else None))
 
@@ -134,12 +134,8 @@ def bench(
     ctx: typer.Context, name: Annotated[str, typer.Argument(help="Which one, or `all`; --help lists them")] = "all"
 ) -> None:
     """Measure lateness, rates and recovery of a whole deployment; `bench --help` lists the benchmarks, `bench NAME --help` options."""
-    try:
-        from scylla_spark.bench import main
-    except ModuleNotFoundError as error:
-        raise NotFoundError(
-            "The benchmarks are not part of this installation.", hint="Run it from a checkout."
-        ) from error
+    from scylla_spark_tools.bench import main
+
     raise typer.Exit(main(name, list(ctx.args)) or 0)
 
 

@@ -142,11 +142,6 @@ def scheduled_within(wanted: TaskFilter) -> tuple[int, int]:
     return first, after
 
 
-def lanes_of(wanted: TaskFilter) -> tuple[str, ...] | None:
-    """The lanes outside of which nothing can pass; None: any."""
-    return next((one.values for one in wanted.conditions if isinstance(one, OneOf) and one.field == "lane"), None)
-
-
 def _within(queues: QueueBounds) -> pl.Expr:
     """Whether the queue of a task is one of these."""
     import polars as pl

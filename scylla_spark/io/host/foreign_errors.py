@@ -21,6 +21,7 @@ _EXTRAS: Final = {
     "fastapi": "api", "starlette": "api", "uvicorn": "api", "jinja2": "api",
     "google": "connect", "grpc": "connect", "grpc_status": "connect", "zstandard": "connect",
     "opentelemetry": "otel", "apprise": "apprise", "holidays": "calendars", "yaml": "yaml",
+    "scylla_spark_tools": "tools",
 }  # fmt: skip
 """Module → the extra of this package that installs it."""
 _SPARK: Final = ("py4j", "pyspark")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-RECORD_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value")
 
 
 class Range(NamedTuple):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scylla_spark.bench.report import LATENCY
+from scylla_spark_tools.bench.report import LATENCY
 
 
 def test_lateness_gives_one_json_object_with_its_floor_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scylla_spark.bench.report import percentile
+from scylla_spark_tools.bench.report import percentile
 
 RECORD = struct.Struct("<4d")
 

@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 from cronsim import CronSim
 
 from scylla_spark.core.plan.times import zone
-from scylla_spark.core.plan.times.zone import EPOCH, SECOND_US
+from scylla_spark.core.plan.times.zone import EPOCH
 from scylla_spark.errors import ArgumentError
 
 Gap = Literal["next", "skip"]
@@ -67,22 +67,6 @@ class Cron(NamedTuple):
             begin = max(begin, earlier) if once else begin
             after_us, offset = step.at_us, step.after_us
         return None
-
-    def previous_before(self, before_us: int, not_before_us: int) -> int | None:
-        """The last time earlier than an instant, if it is not earlier than another one."""
-        span = SECOND_US * 60
-        while True:
-            start = max(before_us - span, not_before_us) - 1
-            found = self._last_between(start, before_us)
-            if found is not None or start < not_before_us:
-                return found
-            span *= 8
-
-    def _last_between(self, after_us: int, before_us: int) -> int | None:
-        found, at_us = None, self.next_after(after_us)
-        while at_us is not None and at_us < before_us:
-            found, at_us = at_us, self.next_after(at_us)
-        return found
 
 
 def cron(expression: str, tz: str = "UTC", gap: Gap = "next", fold: Fold = "first") -> Cron:

@@ -1,0 +1,1 @@
+"""What comes with the scheduler and is no part of it: the tour (`scylla-spark demo`) and the benchmarks (`scylla-spark bench`)."""

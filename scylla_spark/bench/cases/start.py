@@ -23,7 +23,7 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import broker_folder
 
 _ROUNDS: Final = 3
-_READER: Final = {"scan": "reader", "spark_slots": 0, "instance_id": "up"}
+_READER: Final = {"scan": "reader", "instance_id": "up"}
 
 
 class Start(NamedTuple):

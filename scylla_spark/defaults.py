@@ -17,7 +17,6 @@ GRACE: Final = "10s"
 RETENTION: Final = "14d"
 MIN_CHILDREN: Final = 2
 MAX_CHILDREN: Final = 16
-SPARK_SLOTS: Final = 2
 GROUP_SEPARATOR: Final = ":"
 LONGEST_RUN_S: Final = 86_400.0
 LEASE: Final = "10s"

@@ -41,6 +41,7 @@ from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
 from scylla_spark.config.spark import Spark
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.defaults import (
     API_PORT,
     GRACE,
@@ -61,7 +62,6 @@ from scylla_spark.defaults import (
     RETRIES,
     RETRY_BASE,
     RETRY_CAP,
-    SPARK_SLOTS,
     STORE_TIMEOUT,
 )
 from scylla_spark.duration import duration
@@ -185,9 +185,6 @@ class Dispatch(Section):
     drain: Duration = Field(duration("10s"), description="how long running tasks may finish at shutdown or rebalance")
     min_children: int = Field(MIN_CHILDREN, ge=1, description="child processes of the local pool kept warm")
     max_children: int = Field(MAX_CHILDREN, ge=1, description="most child processes of the local pool")
-    spark_slots: int = Field(
-        SPARK_SLOTS, ge=0, description="most Spark workers, which run handlers on executors; 0 turns them off"
-    )
     pass_environment: tuple[str, ...] = Field(
         (),
         description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '
@@ -528,6 +525,7 @@ class Settings(BaseSettings):
     tables: Tables = Tables()
     ingest: Ingest = Ingest()
     dispatch: Dispatch = Dispatch()
+    spark_workers: SparkWorkers = SparkWorkers()
     connect: Connect = Connect()
     queues: dict[str, Queue] = Field(
         {},
@@ -547,10 +545,6 @@ class Settings(BaseSettings):
     def _check(self) -> Settings:
         if self.dispatch.max_children < self.dispatch.min_children:
             raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
-        if self.dispatch.scan == "reader" and self.dispatch.spark_slots:
-            raise ValueError(
-                'dispatch.scan is "reader", so that dispatch needs no Spark, but dispatch.spark_slots asks for Spark workers: set it to 0'
-            )
         if self.ingest.retention <= self.ingest.grace:
             raise ValueError("ingest.retention must be longer than ingest.grace: what is older is refused")
         topics = [self.topics.tasks, self.topics.outcomes, self.topics.schedules, self.topics.logs]

@@ -41,7 +41,7 @@ SETTINGS = (
     "logs.trigger=10s",
     "ingest.grace=60s",
     "dispatch.session_timeout=6s",
-    "dispatch.spark_slots=0",
+    "spark_workers.max=0",
 )
 # A deployment of a test lives for minutes: code that is compiled well costs more there than it saves. The code cache is as large as
 # without that flag: at 48 MB it is full after minutes of Spark, and Java spends half a core on making room.

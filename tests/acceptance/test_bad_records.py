@@ -112,7 +112,7 @@ def test_a_task_whose_handler_is_unknown_waits_in_its_lane_until_it_is_cancelled
 def test_a_task_whose_executor_is_off_waits_and_the_answer_to_why_says_what_to_set(deployment, foreign, scheduler):
     key = TaskKey(now(), "bad-executor-off", "u")
     foreign.put(key, handler="work-on-spark")
-    assert "'spark', which is off here: set dispatch.spark_slots" in waits_for_its_handler(scheduler, key)["why"]
+    assert "'spark', which is off here: set spark_workers.max" in waits_for_its_handler(scheduler, key)["why"]
     scheduler.task(key).cancel()
     assert deployment.recorded([key])[key].outcome == "cancelled"
 

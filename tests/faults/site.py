@@ -32,7 +32,7 @@ T = TypeVar("T")
 SESSION_S = 6
 SETTINGS = (
     "api.port=0",
-    "ingest.trigger=4s", "ingest.grace=60s", f"dispatch.session_timeout={SESSION_S}s", "dispatch.spark_slots=0",
+    "ingest.trigger=4s", "ingest.grace=60s", f"dispatch.session_timeout={SESSION_S}s", "spark_workers.max=0",
     "dispatch.drain=5s", "dispatch.trigger=2s", "partitions=3",
 )  # fmt: skip
 PARTITIONS = 3

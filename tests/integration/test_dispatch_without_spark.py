@@ -26,7 +26,7 @@ from tests.support.slow_store import BUCKET, slow_store
 ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
 MOST_LATE_S = 2.0  # the limit of a request to the store is ten times as long
-OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.look_ahead=4s", "dispatch.trigger=200ms")
+OPTIONS = ("dispatch.scan=reader", "dispatch.look_ahead=4s", "dispatch.trigger=200ms")
 PROGRAM = """
 import sys
 from scylla_spark.processes import process_main

@@ -35,7 +35,7 @@ from tests.support.waiting import eventually
 
 PATIENCE = 90.0
 HOUR_US = 3_600_000_000
-READER = {"scan": "reader", "spark_slots": 0, "max_children": 2}
+READER = {"scan": "reader", "max_children": 2}
 
 
 @pytest.fixture

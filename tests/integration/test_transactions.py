@@ -25,7 +25,7 @@ LANE = "cust-9"
 
 @pytest.fixture(scope="module")
 def settings(broker, tmp_path_factory):
-    dispatch = {"scan": "reader", "spark_slots": 0, "trigger": "200ms", "session_timeout": "6s"}
+    dispatch = {"scan": "reader", "trigger": "200ms", "session_timeout": "6s"}
     settings = settings_on(
         broker,
         tmp_path_factory.mktemp("transactions"),

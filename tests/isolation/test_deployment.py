@@ -18,7 +18,7 @@ from tests.support.shared_broker import as_words, settings_on
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
-OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.max_retries=0", "queues.safe.isolation=sandbox")
+OPTIONS = ("dispatch.scan=reader", "dispatch.max_retries=0", "queues.safe.isolation=sandbox")
 PROGRAM = """
 import sys
 from scylla_spark.processes import process_main

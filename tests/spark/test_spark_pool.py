@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.spark import worker as spark_worker
-from scylla_spark.executors.spark.elastic import WorkerLimits
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import WorkerConfig
 from scylla_spark.io.host.session import check_executors
@@ -252,7 +252,7 @@ class TestSparkPool:
         assert len(pids) <= 4
 
     def test_stop_cancels_what_does_not_finish_and_hands_back_the_rest(self, spark, tmp_path):
-        running = Running(SparkPool([HANDLERS], limits=WorkerLimits(max=1), children=1, kill_grace_s=GRACE_S))
+        running = Running(SparkPool([HANDLERS], workers=SparkWorkers(max=1, children=1), kill_grace_s=GRACE_S))
         running.executor.attach(spark)
         calls = [invocation("stubborn", str(tmp_path / "begun")), invocation("noop")]
         running.executor.submit(calls)

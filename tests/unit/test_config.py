@@ -250,10 +250,10 @@ def test_every_unit_of_a_duration_agrees():
         assert duration_us(value) == duration_ms(value) * 1000 == duration(value) // timedelta(microseconds=1)
 
 
-def test_a_dispatcher_that_needs_no_spark_has_no_spark_pool():
-    with pytest.raises(ConfigError, match=r'dispatch\.scan is "reader".* dispatch\.spark_slots .* set it to 0'):
-        Settings.load(dispatch={"scan": "reader"})
-    assert Settings.load(dispatch={"scan": "reader", "spark_slots": 0}).dispatch.scan == "reader"
+def test_fewer_spark_workers_at_most_than_at_least_are_refused():
+    with pytest.raises(ConfigError, match=r"spark_workers\.min is 3, and spark_workers\.max only 2"):
+        Settings.load(spark_workers={"min": 3, "max": 2})
+    assert Settings.load(dispatch={"scan": "reader"}).spark_workers.max == 8
 
 
 def test_queues_of_the_settings_mean_the_same_in_a_process_that_was_handed_all_of_them():

@@ -32,7 +32,7 @@ from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from scylla_spark.services.service import Role
 
 SESSION = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
-READER = {"dispatch": {"scan": "reader", "spark_slots": 0}}
+READER = {"dispatch": {"scan": "reader"}}
 
 
 class Recorded:
@@ -342,16 +342,22 @@ def test_an_unknown_role_is_refused_with_those_that_there_are():
 
 @pytest.mark.parametrize(
     ("changes", "needing"),
-    [({}, {"ingest", "dispatch"}), ({"dispatch": {"spark_slots": 0}}, {"ingest", "dispatch"}), (READER, {"ingest"})],
+    [({}, {"ingest", "dispatch"}), ({"spark_workers": {"max": 0}}, {"ingest", "dispatch"}), (READER, {"ingest"})],
 )
 def test_which_roles_need_a_session_follows_from_the_settings(changes, needing):
     chosen = Settings(**changes)
     assert {name for name in catalog.ROLES if catalog.role_named(name).needs_session(chosen)} == needing
 
 
-@pytest.mark.parametrize(("slots", "names"), [(2, ["local", "spark", "notify"]), (0, ["local", "notify"])])
-def test_the_settings_say_which_executors_there_are(slots, names):
-    chosen = Settings(dispatch={"spark_slots": slots})
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({}, ["local", "spark", "notify"]), ({"spark_workers": {"max": 0}}, ["local", "notify"]),
+        (READER, ["local", "notify"]),
+    ],
+)  # fmt: skip
+def test_the_settings_say_which_executors_there_are(changes, names):
+    chosen = Settings(**changes)
     made = executors.executors(chosen)
     assert list(made) == names
     needing = any(isinstance(one, OnSession) for one in made.values())

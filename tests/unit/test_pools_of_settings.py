@@ -22,7 +22,7 @@ def pools(tmp_path):
     settings = Settings(
         data_dir=tmp_path,
         handlers=("handlers",),
-        dispatch={"longest_run": "1h", "pass_environment": ["REGION"], "spark_slots": 1, "scan": "spark"},
+        dispatch={"longest_run": "1h", "pass_environment": ["REGION"], "scan": "spark"},
         connect={"url": "sc://h:1"},
     )
     found = catalog.executors(settings)

@@ -75,14 +75,14 @@ def test_tables_in_s3_bring_its_client_and_the_variables_of_aws(path, monkeypatc
 @pytest.mark.parametrize(
     ("master", "used"),
     [
-        ("local", "local[4,4]"), ("local[2]", "local[5,4]"), ("local[2,1]", "local[2,1]"),
+        ("local", "local[2,4]"), ("local[2]", "local[4,4]"), ("local[8]", "local[11,4]"), ("local[2,1]", "local[2,1]"),
         ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"), ("spark://head:7077", "spark://head:7077"),
     ],
 )  # fmt: skip
-def test_a_local_master_tries_a_task_as_often_as_a_cluster_and_has_a_thread_for_each_spark_worker(master, used):
-    chosen = session.options(Settings(_env_file=None, master=master, dispatch={"spark_slots": 3}), services=True)
+def test_a_local_master_tries_a_task_as_a_cluster_does_and_has_threads_for_spark_workers(master, used):
+    chosen = session.options(Settings(_env_file=None, master=master, spark_workers={"max": 3}), services=True)
     assert chosen["spark.master"] == used
-    assert chosen.get("spark.default.parallelism") == {"local": "1", "local[2]": "2"}.get(master)
+    assert chosen.get("spark.default.parallelism") == {"local": "1", "local[2]": "2", "local[8]": "8"}.get(master)
     of_a_client = session.options(Settings(_env_file=None, master="local[2]"), services=False)
     assert of_a_client["spark.master"] == "local[2,4]"
 

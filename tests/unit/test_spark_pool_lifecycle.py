@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation
 from scylla_spark.executors.remote.remote_worker import Hello
-from scylla_spark.executors.spark.elastic import Change, Present, WorkerLimits, change
+from scylla_spark.executors.spark.elastic import Change, Present, change
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import BROKEN
 from scylla_spark.handlers.description import HandlerInfo
@@ -114,10 +115,21 @@ def test_a_task_before_the_session_is_handed_back(made):
 
 def test_a_pool_whose_port_is_taken_can_be_stopped(made):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        pool, _ = made(port=taken.getsockname()[1])
+        pool, _ = made(workers=SparkWorkers(port=taken.getsockname()[1]))
         with pytest.raises(OSError, match="in use"):
             pool.attach(FakeSession())
     pool.stop(drain_s=0)
+
+
+def test_the_settings_reach_the_jobs_on_a_cluster(made):
+    session = FakeSession(master="spark://head:7077")
+    session.sparkContext.getConf = lambda: {"spark.driver.bindAddress": "127.0.0.1", "spark.task.cpus": "3"}
+    pool, _ = made(workers=SparkWorkers(advertise="gate.example"))
+    pool.attach(session)
+    assert (pool._remote.ticket().host, pool._config.children) == ("gate.example", 6)
+    chosen, _ = made(workers=SparkWorkers(children=5))
+    chosen.attach(session)
+    assert chosen._config.children == 5
 
 
 def test_a_job_that_spark_does_not_know_yet_is_cancelled_once_it_does(made):
@@ -142,7 +154,7 @@ def test_a_pool_that_has_failed_starts_no_more_jobs(made):
 
 def test_a_worker_that_goes_on_for_long_after_its_drain_drains_no_other():
     """Its job is one that ends, and neither one that starts nor one too many."""
-    limits = WorkerLimits(max=8, reserve=2)
+    limits = SparkWorkers(max=8, reserve=2)
     left = [Present("b", "1", 1, 0), Present("c", "1", 1, 0)]
     assert change(limits, 4, left, 0, 1, 9, 0) == Change()
     assert change(limits, 8, left, 0, 4, 9, 0) == Change()
@@ -150,12 +162,12 @@ def test_a_worker_that_goes_on_for_long_after_its_drain_drains_no_other():
 
 
 def test_jobs_that_wait_for_a_slot_do_not_drain_the_workers_that_run():
-    assert change(WorkerLimits(max=8, reserve=2), 3, [Present("a", "1", 1, 0)], 2, 0, 9, 0) == Change()
+    assert change(SparkWorkers(max=8, reserve=2), 3, [Present("a", "1", 1, 0)], 2, 0, 9, 0) == Change()
 
 
 def test_a_shrunken_cluster_drains_what_is_too_many_and_keeps_the_rest(made):
     session = FakeSession(slots=6)
-    pool, _ = made(limits=WorkerLimits(max=3))
+    pool, _ = made(workers=SparkWorkers(max=3))
     pool.attach(session)
     pool.submit([task(number) for number in range(1, 4)])
     for _ in range(3):

@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from scylla_spark.clock import boot_us
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Invocation, LastError
 from scylla_spark.executors.local.outcomes import Moment
@@ -30,7 +31,7 @@ from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.remote_worker import Hello, RemoteWorker
 from scylla_spark.executors.remote.resident import _encrypted
 from scylla_spark.executors.remote.supervisor import RemoteSupervisor, RemoteTerms
-from scylla_spark.executors.spark.elastic import Change, Present, WorkerLimits, change, most_workers
+from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
 
@@ -107,7 +108,7 @@ def test_an_attempt_arrives_as_it_was_sent():
 
 
 class TestHowManyWorkers:
-    LIMITS = WorkerLimits(min=0, max=8, idle_us=100, reserve=2)
+    LIMITS = SparkWorkers(min=0, max=8, idle="1s", reserve=2)
 
     def test_waiting_tasks_start_workers_up_to_the_slots_that_are_not_reserved(self):
         assert most_workers(self.LIMITS, 6) == 4
@@ -117,10 +118,10 @@ class TestHowManyWorkers:
         assert change(self.LIMITS, 6, busy, 1, 0, 50, 0) == Change(0)
 
     def test_idle_workers_end_and_those_of_the_emptiest_executor_first(self):
-        limits = WorkerLimits(min=1, max=8, idle_us=100, reserve=0)
+        limits = SparkWorkers(min=1, max=8, idle="1s", reserve=0)
         there = [Present("a", "1", 0, 0), Present("b", "1", 4, 0), Present("c", "2", 0, 0)]
-        assert change(limits, 8, there, 0, 0, 0, 99) == Change()
-        assert change(limits, 8, there, 0, 0, 0, 100).drain == ("c", "a")
+        assert change(limits, 8, there, 0, 0, 0, 999_999) == Change()
+        assert change(limits, 8, there, 0, 0, 0, 1_000_000).drain == ("c", "a")
 
     def test_workers_beyond_what_a_smaller_cluster_has_room_for_end(self):
         there = [Present("a", "1", 3, 0), Present("b", "2", 1, 0), Present("c", "3", 2, 0)]

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from scylla_spark.config.spark_workers import SparkWorkers
 
 _MOST_PENDING: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
-    """How many Spark workers a dispatcher may have.
-
-    Attributes:
-        min: how many are kept.
-        max: how many there may be.
-        idle_us: after how long without work a worker above the minimum ends.
-        reserve: slots of the cluster that are left to ingest, to the scan and to others.
-    """
-
-    min: int = 0
-    max: int = 8
-    idle_us: int = 300_000_000
-    reserve: int = 2
 
 
 class Present(NamedTuple):
@@ -49,13 +35,13 @@ class Change(NamedTuple):
     drain: tuple[str, ...] = ()
 
 
-def most_workers(limits: WorkerLimits, slots: int) -> int:
+def most_workers(limits: SparkWorkers, slots: int) -> int:
     """How many workers a cluster of so many slots has room for."""
     return min(limits.max, max(1, slots - limits.reserve))
 
 
 def change(
-    limits: WorkerLimits, slots: int, workers: Sequence[Present], starting: int, ending: int, waiting: int, now: int
+    limits: SparkWorkers, slots: int, workers: Sequence[Present], starting: int, ending: int, waiting: int, now: int
 ) -> Change:
     """Decides whether workers are started or ended.
 
@@ -79,6 +65,7 @@ def change(
     per_executor: dict[str, int] = {}
     for one in workers:
         per_executor[one.executor_id] = per_executor.get(one.executor_id, 0) + one.held
-    idle = [one for one in workers if not one.held and now - one.idle_us >= limits.idle_us]
+    idle_us = limits.idle // timedelta(microseconds=1)
+    idle = [one for one in workers if not one.held and now - one.idle_us >= idle_us]
     idle.sort(key=lambda one: per_executor[one.executor_id])  # so that Spark can remove whole executors
     return Change(drain=tuple(one.worker_id for one in idle[: max(0, len(workers) - limits.min)]))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import boot_us
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
@@ -23,7 +24,7 @@ from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.supervisor import RemoteTerms
-from scylla_spark.executors.spark.elastic import Change, Present, WorkerLimits, change, most_workers
+from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
 from scylla_spark.executors.spark.worker import BROKEN, REASON, SPARK, WorkerConfig, host
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.host.output_files import OutputFiles
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 SCHEDULER_POOL: Final = "scylla-spark-workers"
 _LOOK_S: Final = 0.1
+_CHILDREN_PER_CORE: Final = 2
 _LOCAL_THREADS: Final = re.compile(r"local\[(\d+)")
 _JOB_ENDS_S: Final = 15.0
 _CANCEL_S: Final = 0.5
@@ -55,13 +57,11 @@ class SparkPool:
 
     Args:
         modules: handler modules (see `registry.load`); executors must be able to import them.
-        limits: how many workers there may be; default: `WorkerLimits()`.
-        children: most child processes of one worker.
+        workers: how many there may be, and how they reach this process; default: `SparkWorkers()`.
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         lease_s: how long a worker runs handlers without hearing from this process.
-        port: to listen on; 0: any.
 
     Attributes:
         failure: why it can run nothing any more: its session has ended, or an executor lacks the handlers; None: it can.
@@ -71,19 +71,17 @@ class SparkPool:
         self,
         modules: Sequence[str],
         *,
-        limits: WorkerLimits | None = None,
-        children: int = 2,
+        workers: SparkWorkers | None = None,
         kill_grace_s: float = 1.0,
         pass_environment: Sequence[str] = (),
         longest_s: float = LONGEST_RUN_S,
         lease_s: float = 5.0,
-        port: int = 0,
     ) -> None:
         self.failure: BaseException | None = None
+        self._workers = workers or SparkWorkers()
+        children = self._workers.children or _CHILDREN_PER_CORE
         self._config = WorkerConfig(tuple(modules), children, kill_grace_s, tuple(pass_environment), longest_s)
-        self._limits = limits or WorkerLimits()
         self._terms = RemoteTerms(lease_us=round(lease_s * 1e6), kill_us=round((kill_grace_s + 1) * 1e6))
-        self._port = port
         self._handlers: dict[str, HandlerInfo] = {}
         self._spark: SparkSession | None = None
         self._remote: RemotePool | None = None
@@ -147,7 +145,7 @@ class SparkPool:
         with remote.lock:
             there = len(remote.supervisor.workers)
             room, waiting = remote.supervisor.room(SPARK), remote.supervisor.waiting(SPARK)
-        to_come = max(0, most_workers(self._limits, self._slots) - there) * self._config.children
+        to_come = max(0, most_workers(self._workers, self._slots) - there) * self._config.children
         return {SPARK: room + max(0, to_come - waiting)}
 
     def running(self) -> dict[int, int]:
@@ -207,14 +205,17 @@ class SparkPool:
     def _begin_on(self, spark: SparkSession, sink: Sink) -> None:
         context = spark.sparkContext
         local = self._proven = is_one_machine(context.master)
-        bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context)
+        bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context, self._workers.advertise)
+        if self._workers.children is None:
+            cores = int(context.getConf().get("spark.task.cpus", "1"))
+            self._config = replace(self._config, children=_CHILDREN_PER_CORE * cores)
         tls, certificate = (None, b"") if local else server_context()
         remote = RemotePool(
             self._terms,
             {name: replace(info, runs_on=SPARK) for name, info in self._handlers.items()},
             host=bind,
             advertise=advertise,
-            port=self._port,
+            port=self._workers.port,
             tls=tls,
             certificate=certificate,
         )
@@ -253,9 +254,9 @@ class SparkPool:
                 for name, worker in here.items()
             ]
         self._proven |= bool(present)
-        self._slots = _slots(self._spark.sparkContext, self._limits.reserve)
+        self._slots = _slots(self._spark.sparkContext, self._workers.reserve)
         ending = len(seen - here.keys())
-        wanted = change(self._limits, self._slots, present, len(jobs) - len(seen), ending, waiting, now)
+        wanted = change(self._workers, self._slots, present, len(jobs) - len(seen), ending, waiting, now)
         if now < self._start_from_us:
             wanted = Change(0, wanted.drain)
         for _ in range(wanted.start):
@@ -316,7 +317,7 @@ class SparkPool:
 def _broken(why: str) -> SetupError:
     return SetupError(
         f"Handlers cannot be loaded on the executors of Spark: {why.rstrip('.')}.",
-        hint="Install scylla-spark and the modules of `handlers` in the Python of every executor, or set dispatch.spark_slots = 0. "
+        hint="Install scylla-spark and the modules of `handlers` in the Python of every executor, or set spark_workers.max = 0. "
         "No attempt was used up. docs/lakehouse.md says what executors need.",
     )
 
@@ -333,10 +334,10 @@ def _slots(context: SparkContext, reserve: int) -> int:
     return beyond + reserve if beyond > 0 else queries
 
 
-def _addresses(context: SparkContext) -> tuple[str, str]:
-    """Where this process listens, and where executors reach it."""
-    advertise = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
-    return str(context.getConf().get("spark.driver.bindAddress", advertise)), advertise
+def _addresses(context: SparkContext, advertise: str) -> tuple[str, str]:
+    """Where this process listens, and where executors reach it: at `advertise`, or else at the address of the driver."""
+    driver = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+    return str(context.getConf().get("spark.driver.bindAddress", driver)), advertise or driver
 
 
 def _has_ended(context: Any) -> bool:
@@ -351,7 +352,7 @@ def _from_settings(settings: Settings) -> SparkPool:
     dispatch = settings.dispatch
     return SparkPool(
         settings.handlers,
-        limits=WorkerLimits(max=dispatch.spark_slots),
+        workers=settings.spark_workers,
         pass_environment=dispatch.pass_environment,
         longest_s=dispatch.longest_run.total_seconds(),
         lease_s=dispatch.session_timeout.total_seconds() / 2,
@@ -360,7 +361,7 @@ def _from_settings(settings: Settings) -> SparkPool:
 
 KIND: Final = Kind(
     _from_settings,
-    wanted=lambda settings: settings.dispatch.spark_slots > 0,
-    turned_on_by='set dispatch.spark_slots to 1 or more for the dispatchers (with dispatch.scan = "spark")',
+    wanted=lambda settings: settings.spark_workers.max > 0 and settings.dispatch.scan == "spark",
+    turned_on_by='set spark_workers.max to 1 or more and dispatch.scan to "spark" for the dispatchers',
     needs_session=lambda settings: True,
 )

@@ -341,7 +341,8 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
         return chosen
     from scylla_spark.io.host import class_archive, jars
 
-    workers = settings.dispatch.spark_slots if services else 0
+    can_host = services and settings.dispatch.scan == "spark"
+    workers = min(settings.spark_workers.max, _threads(settings.master)) if can_host else 0
     chosen["spark.master"] = _local_master(settings.master, workers)
     if workers and _LOCAL_MASTER.match(settings.master):
         chosen["spark.default.parallelism"] = str(

@@ -30,7 +30,7 @@ def environment(place: Place) -> dict[str, str]:
     settings = {
         "SCYLLASPARK_API__PORT": "0",
         "SCYLLASPARK_INGEST__TRIGGER": "2s",
-        "SCYLLASPARK_DISPATCH__SPARK_SLOTS": "0",
+        "SCYLLASPARK_SPARK_WORKERS__MAX": "0",
     }
     return place.environment | settings | {"PATH": path, "PYTHONPATH": ""}
 

@@ -35,7 +35,7 @@ EVERY_S = 0.7  # so long lives a connection of the worker behind the proxy
 LANES = 150
 FROZEN_S = 7
 OPTIONS = (
-    "dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.session_timeout=6s", "queues.gpu.mode=pull",
+    "dispatch.scan=reader", "dispatch.session_timeout=6s", "queues.gpu.mode=pull",
     "queues.gpu.lease=4s", "queues.gpu.max_retries=20", "queues.gpu.retry_base=100ms", "queues.gpu.retry_cap=200ms",
 )  # fmt: skip
 PROGRAM = """

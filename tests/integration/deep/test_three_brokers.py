@@ -64,7 +64,7 @@ def test_the_death_of_a_broker_stops_no_start_for_longer_than_it_must(
 ):
     starts = tmp_path / "starts"
     (tmp_path / "marks.py").write_text(HANDLER.format(path=str(starts)))
-    dispatch = {"scan": "reader", "spark_slots": 0, "session_timeout": f"{SESSION_S}s"}
+    dispatch = {"scan": "reader", "session_timeout": f"{SESSION_S}s"}
     settings = on_cluster(brokers, tmp_path / "data", handlers=[str(tmp_path / "marks.py")], dispatch=dispatch)
     ensure_tables(settings, ensure_topics(settings), now=now_us())
     with Deployment(settings, roles=("dispatch",)), Scheduler(settings) as scheduler, admin(settings) as client:

@@ -208,7 +208,8 @@ def _settings(folder: Path) -> Settings:
     }
     changes: dict[str, dict[str, Any]] = {
         "ingest": {"trigger": "5s", "default_handler": planned_tasks.DEFAULT_HANDLER},
-        "dispatch": {"spark_slots": 1, "drain": "5s"},
+        "dispatch": {"drain": "5s"},
+        "spark_workers": {"max": 1},
         "api": {"port": 0},
     }
     empty = folder / "demo.toml"

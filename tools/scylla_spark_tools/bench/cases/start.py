@@ -23,7 +23,7 @@ from scylla_spark_tools.bench.cli_process import Child, dispatcher, up
 from scylla_spark_tools.bench.deployment_under_test import Options, say
 
 _ROUNDS: Final = 3
-_READER: Final = {"scan": "reader", "spark_slots": 0, "instance_id": "up"}
+_READER: Final = {"scan": "reader", "instance_id": "up"}
 
 
 class Start(NamedTuple):

@@ -27,7 +27,7 @@ from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX
 from tests.support.waiting import eventually
-from tests.unit.test_resident_worker import FakePool
+from tests.unit.test_resident_worker import FakePool, FakeWatchdog
 from tests.unit.test_spark_workers import Peer
 
 TERMS = RemoteTerms(lease_us=1_000_000, kill_us=300_000)
@@ -109,7 +109,7 @@ def test_lines_that_a_dispatcher_does_not_take_are_not_gathered_without_bound():
             return [["x" * 100_000] * 10]
 
     ticket = Ticket("w", b"k" * 32, "127.0.0.1", 1, b"", US)
-    worker = Resident(ticket, FakePool(), executor_id="1", alive=lambda: True, lines=Flood(LogTerms(1, 1, 1)))
+    worker = Resident(ticket, FakePool(), executor_id="1", watchdog=FakeWatchdog, lines=Flood(LogTerms(1, 1, 1)))
     for _ in range(50):
         worker._tell()
     waiting = worker._end.link.take()

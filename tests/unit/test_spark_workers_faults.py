@@ -11,7 +11,7 @@ import pytest
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import SUCCEEDED, Invocation, Outcome
+from scylla_spark.core.tasks.task import FAILED, SUCCEEDED, YIELDED, Invocation, Outcome
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote import pool as remote_pool
@@ -67,6 +67,20 @@ def test_attempts_of_a_frame_that_cannot_be_read_are_lost_with_their_worker_and_
     assert list(busy.leases(4)) == []
     busy.watch(Moment(2 * US, 2 * US))
     assert [(one.id, one.failure and one.failure.kind) for one in busy.done] == [(7, None), (8, LOST)]
+
+
+@pytest.mark.promise
+def test_an_attempt_that_only_waited_at_a_lost_worker_uses_up_no_retry_the_first_two_times(busy):
+    busy.receive("w", [1, 0, [BEGUN, [[7, 1]]]], Moment(2, 2))
+    for turn in range(1, 4):
+        now = turn * 2 * US
+        busy.watch(Moment(now, now))
+        busy.joined(f"w{turn}", HELLO, now)
+        busy.workers[f"w{turn}"].offset.note(now, 0, 0, now)
+        busy.receive(f"w{turn}", beat(1), Moment(now, now))
+        busy.submit([task(8)], Moment(now, now))
+    assert [(one.id, one.outcome) for one in busy.done] == [(7, FAILED), (8, YIELDED), (8, YIELDED), (8, FAILED)]
+    assert {one.failure.kind for one in busy.done} == {LOST}
 
 
 def test_an_attempt_that_has_begun_cannot_be_handed_back(busy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import NOT_STARTED, Outcome
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
@@ -46,6 +47,21 @@ class _FreesWhatWasSent(RemoteSupervisor):
                 self._backlogs[held.name].finish([held.item])
                 self.done.append(Outcome(number, NOT_STARTED))
         super()._lose(worker_id, worker, message, now)
+
+
+class _ChargesEachLoss(RemoteSupervisor):
+    def _is_free(self, key: TaskKey) -> bool:
+        return False
+
+
+class _ChargesNoLoss(RemoteSupervisor):
+    def _is_free(self, key: TaskKey) -> bool:
+        return True
+
+
+class _ForgetsStarts(RemoteSupervisor):
+    def _begun(self, worker: RemoteWorker, begun: Any, now: Moment) -> None:
+        """Starts are not noted."""
 
 
 class _RecallsSingly(RemoteWorker):
@@ -116,6 +132,9 @@ BROKEN = {
     "a closed connection counts as the end of a worker": Rules(_TrustsCuts),
     "a silent worker gets leases": Rules(_LeasesForEver, faults=("freeze",)),
     "what was sent to a lost worker and did not report its start is free": Rules(_FreesWhatWasSent),
+    "each attempt that was lost before its start uses up a retry": Rules(_ChargesEachLoss),
+    "no attempt that was lost before its start uses up a retry": Rules(_ChargesNoLoss, faults=("die",)),
+    "reported starts do not count when a worker is lost": Rules(_ForgetsStarts),
     "a worker runs on without a lease": Rules(worker=_Immortal),
     "nothing kills the handlers of a frozen worker": Rules(watchdog=False),
     "what was lost with a connection is not sent again": _with_link(Link, _Forgetful),

@@ -16,9 +16,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.task import (
+    FAILED,
+    NOT_STARTED,
+    SUCCEEDED,
+    TIMED_OUT,
+    YIELDED,
+    Failure,
+    Invocation,
+    Outcome,
+)
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.remote.frames import BEGUN
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.executors.remote.supervisor import LOST, RemoteSupervisor, RemoteTerms
 from scylla_spark.executors.remote.worker_end import LEASE_ENDED, Kill, Recall, WorkerEnd
@@ -167,6 +177,8 @@ class Lanes:
         self._tokens: set[tuple[str, int, int]] = set()
         self._running: dict[str, Run] = {}
         self._cancelled: set[int] = set()
+        self.reported: set[int] = set()  # attempts whose start the dispatcher has heard of
+        self._losses: dict[tuple[str, int], int] = {}  # of attempts whose start it has not heard of, by task
         self._together = world.rng.random() < 0.5  # whether several tasks of a lane are handed over at once
 
     @property
@@ -227,7 +239,23 @@ class Lanes:
             return
         if outcome.failure is not None and outcome.failure.kind == LOST:
             self.lost += 1
+            self._judge_loss(outcome, (lane, number))
+        elif outcome.outcome == YIELDED or (run is None and outcome.outcome != TIMED_OUT):
+            raise Violation(f"the outcome {outcome.outcome} of an attempt that neither ran nor was lost")
+        else:
+            self._losses.pop((lane, number), None)
         self._attempts[lane, number] += 1
+
+    def _judge_loss(self, outcome: Outcome, task: tuple[str, int]) -> None:
+        """A loss uses up a retry if the start of the attempt was reported, or at the third loss of its task without that."""
+        begun = outcome.id in self.reported
+        losses = self._losses[task] = self._losses.get(task, 0) + (not begun)
+        if begun and outcome.outcome == YIELDED:
+            raise Violation("an attempt whose start was reported was lost, and uses up no retry")
+        if not begun and (outcome.outcome == YIELDED) != (losses <= 2):
+            raise Violation(
+                f"loss {losses} of a task whose attempt had not begun, as far as is known: {outcome.outcome}"
+            )
 
     def begins(self, item: Invocation, ends: int, *, succeeds: bool) -> Run:
         """A handler begins at a worker."""
@@ -509,6 +537,9 @@ class Worker:
 
     def _received(self, frame: Any) -> None:
         self.world.heard_at[self.name] = self.world.now
+        remote = self.world.supervisor.workers.get(self.name)
+        if frame[2][0] == BEGUN and remote is not None and frame[0] == remote.link.received + 1:
+            self.world.lanes.reported.update(number for number, _ in frame[2][1])
         if (
             not self.world.supervisor.receive(self.name, frame, self.world.moment())
             and not self.gone

@@ -12,13 +12,17 @@ import pytest
 
 from scylla_spark.clock import boot_us
 from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.certificate import server_context
-from scylla_spark.executors.remote.frames import BEAT, DRAIN
+from scylla_spark.executors.remote.frames import BEAT, DRAIN, TASKS, task_fields
 from scylla_spark.executors.remote.handshake import Ticket, nonce, proof_of_dispatcher
-from scylla_spark.executors.remote.resident import Resident
+from scylla_spark.executors.remote.resident import UNWATCHED, Resident
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
 from scylla_spark.handlers.framing import FrameReader, pack
 from tests.support.waiting import eventually
+
+TASK = Invocation(7, TaskKey(5, "lane", "u"), 1, 1, "h", "q", "{}", 0, 0, 1000)
 
 
 class FakePool:
@@ -55,6 +59,25 @@ class FakePool:
 
     def recall(self, ids):
         """Nothing waits here."""
+
+
+class FakeWatchdog:
+    """A watchdog that never kills: the workers here are in the process of the tests."""
+
+    alive = True
+
+    def __init__(self, until_us):
+        """Nothing to start."""
+
+    def renew(self, until_us):
+        return self.alive
+
+    def close(self):
+        """Nothing to end."""
+
+
+class DeadWatchdog(FakeWatchdog):
+    alive = False
 
 
 class FakeDispatcher:
@@ -101,9 +124,9 @@ def started():
     """Starts a worker; the call returns its thread, and the list that gets its reason."""
     threads, listeners = [], []
 
-    def start(pool, dispatcher):
+    def start(pool, dispatcher, watchdog=FakeWatchdog):
         reasons = []
-        worker = Resident(dispatcher.ticket, pool, executor_id="1", alive=lambda: True)
+        worker = Resident(dispatcher.ticket, pool, executor_id="1", watchdog=watchdog)
         thread = threading.Thread(target=lambda: reasons.append(worker.run()), daemon=True)
         thread.start()
         threads.append(thread)
@@ -190,3 +213,24 @@ def test_a_drained_worker_ends(started):
         say(sock, [1, 0, [DRAIN]])
         thread.join(6)
     assert reasons == [DRAINED]
+
+
+def test_a_worker_without_a_watchdog_ends(started):
+    dispatcher = FakeDispatcher(60_000_000)
+    thread, reasons = started(FakePool(), dispatcher, DeadWatchdog)
+    sock, _ = dispatcher.accept()
+    with contextlib.closing(sock):
+        say(sock, lease(120_000_000))
+        thread.join(6)
+    assert reasons == [UNWATCHED]
+
+
+def test_what_came_in_while_a_worker_was_stopped_does_not_start_after_its_lease(started):
+    pool, dispatcher = FakePool(), FakeDispatcher(60_000_000)
+    worker = Resident(dispatcher.ticket, pool, executor_id="1", watchdog=FakeWatchdog)
+    worker._end.leased_until_us = boot_us() - 1
+    started_items = []
+    pool.submit = started_items.extend
+    worker._take([lease(60_000_000), [1, 0, [TASKS, "local", [task_fields(TASK, 1 << 62)]]]])
+    dispatcher.listener.close()
+    assert (worker._over, started_items) == (LEASE_ENDED, [])

@@ -11,7 +11,7 @@ import pytest
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import SUCCEEDED, Invocation, Outcome
+from scylla_spark.core.tasks.task import FAILED, SUCCEEDED, YIELDED, Invocation, Outcome
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote import pool as remote_pool
@@ -27,7 +27,7 @@ from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX
 from tests.support.waiting import eventually
-from tests.unit.test_resident_worker import FakePool
+from tests.unit.test_resident_worker import FakePool, FakeWatchdog
 from tests.unit.test_spark_workers import Peer
 
 TERMS = RemoteTerms(lease_us=1_000_000, kill_us=300_000)
@@ -67,6 +67,20 @@ def test_attempts_of_a_frame_that_cannot_be_read_are_lost_with_their_worker_and_
     assert list(busy.leases(4)) == []
     busy.watch(Moment(2 * US, 2 * US))
     assert [(one.id, one.failure and one.failure.kind) for one in busy.done] == [(7, None), (8, LOST)]
+
+
+@pytest.mark.promise
+def test_an_attempt_that_only_waited_at_a_lost_worker_uses_up_no_retry_the_first_two_times(busy):
+    busy.receive("w", [1, 0, [BEGUN, [[7, 1]]]], Moment(2, 2))
+    for turn in range(1, 4):
+        now = turn * 2 * US
+        busy.watch(Moment(now, now))
+        busy.joined(f"w{turn}", HELLO, now)
+        busy.workers[f"w{turn}"].offset.note(now, 0, 0, now)
+        busy.receive(f"w{turn}", beat(1), Moment(now, now))
+        busy.submit([task(8)], Moment(now, now))
+    assert [(one.id, one.outcome) for one in busy.done] == [(7, FAILED), (8, YIELDED), (8, YIELDED), (8, FAILED)]
+    assert {one.failure.kind for one in busy.done} == {LOST}
 
 
 def test_an_attempt_that_has_begun_cannot_be_handed_back(busy):
@@ -109,7 +123,7 @@ def test_lines_that_a_dispatcher_does_not_take_are_not_gathered_without_bound():
             return [["x" * 100_000] * 10]
 
     ticket = Ticket("w", b"k" * 32, "127.0.0.1", 1, b"", US)
-    worker = Resident(ticket, FakePool(), executor_id="1", alive=lambda: True, lines=Flood(LogTerms(1, 1, 1)))
+    worker = Resident(ticket, FakePool(), executor_id="1", watchdog=FakeWatchdog, lines=Flood(LogTerms(1, 1, 1)))
     for _ in range(50):
         worker._tell()
     waiting = worker._end.link.take()

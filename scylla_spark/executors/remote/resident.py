@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -25,6 +26,7 @@ from scylla_spark.executors.remote.handshake import (
     proof_of_worker,
 )
 from scylla_spark.executors.remote.remote_worker import Hello
+from scylla_spark.executors.remote.watchdog import Watchdog
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, End, Recall, WorkerEnd, notes_of
 from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
@@ -37,6 +39,8 @@ _CONNECT_S: Final = 5.0
 STOPPED: Final = "its dispatcher has stopped"
 GONE: Final = "its dispatcher has ended"
 REFUSED: Final = "its dispatcher does not want it any more"
+ORPHANED: Final = "the process that started it has ended"
+UNWATCHED: Final = "its watchdog has ended, or could not be started"
 
 
 class Resident:
@@ -46,7 +50,7 @@ class Resident:
         ticket: of its job.
         pool: that runs the handlers; not started.
         executor_id: of Spark.
-        alive: whether its Spark task is still wanted; asked every 50 ms.
+        watchdog: makes its watchdog, given the boot clock at which its lease ends.
         lines: the keeper of what the handlers of the pool write; None: that is not kept.
     """
 
@@ -56,13 +60,15 @@ class Resident:
         pool: LocalPool,
         *,
         executor_id: str,
-        alive: Callable[[], bool],
+        watchdog: Callable[[int], Watchdog],
         lines: WorkerLines | None = None,
     ) -> None:
         self._ticket = ticket
         self._pool = pool
         self._executor_id = executor_id
-        self._alive = alive
+        self._make_watchdog = watchdog
+        self._watchdog: Watchdog | None = None
+        self._parent = os.getppid()
         self._lines = lines
         self._lock = threading.Lock()
         self._end = WorkerEnd(boot_us(), ticket.lease_us)
@@ -82,6 +88,10 @@ class Resident:
         """
         self._pool.start(self._sink)
         self._end = WorkerEnd(boot_us(), self._ticket.lease_us)
+        try:
+            self._watchdog = self._make_watchdog(self._end.leased_until_us)
+        except OSError as error:
+            self._over = f"{UNWATCHED}: {error}"
         threads = [
             threading.Thread(target=self._guard, args=(work,), name=f"spark-worker-{name}", daemon=True)
             for name, work in (("writer", self._write), ("reader", self._read))
@@ -91,7 +101,10 @@ class Resident:
         self._guard(self._keep_lease)
         self._pool.stop(drain_s=0)
         with self._lock:
+            watchdog, self._watchdog = self._watchdog, None
             self._end.dead(self._over)
+        if watchdog is not None:
+            watchdog.close()
         self._wake.set()
         for _ in range(_LAST_TICKS):
             if self._socket is None or not self._end.link.waiting:
@@ -123,8 +136,8 @@ class Resident:
                 elif self._end.drained:
                     self._over = DRAINED
                 self._tell()
-            if not self._alive():
-                self._over = "its Spark task was cancelled"
+            if os.getppid() != self._parent:
+                self._over = ORPHANED
             self._pause.wait(_TICK_S)
 
     def _tell(self) -> None:
@@ -202,7 +215,15 @@ class Resident:
         batch: list[Invocation] = []
         for frame in frames:
             with self._lock:
-                orders = self._end.receive(frame, boot_us())
+                now = boot_us()
+                if not self._end.may_run(now):  # it was stopped, and what came in meanwhile must not start
+                    self._over = self._over or LEASE_ENDED
+                    return
+                before_us = self._end.leased_until_us
+                orders = self._end.receive(frame, now)
+                lease_us = self._end.leased_until_us
+                if lease_us > before_us and self._watchdog is not None and not self._watchdog.renew(lease_us):
+                    self._over = self._over or UNWATCHED
             for order in orders:
                 if isinstance(order, Invocation):
                     batch.append(order)

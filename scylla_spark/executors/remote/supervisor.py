@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scylla_spark.core.tasks.attempt_note import WorkNote
-from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.task import (
+    FAILED,
+    NOT_STARTED,
+    SUCCEEDED,
+    TIMED_OUT,
+    YIELDED,
+    Failure,
+    Invocation,
+    Outcome,
+)
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.received_notes import Heard
@@ -36,6 +46,8 @@ from scylla_spark.handlers.framing import ProtocolError
 
 LOST: Final = "executor_lost"
 _LONGEST_TICK_US: Final = 1_000_000
+_FREE_LOSSES: Final = 2
+_MOST_KEYS: Final = 100_000  # whose free losses are counted; the oldest is forgotten first
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,7 @@ class RemoteSupervisor:
         names = sorted({info.executor for info in handlers.values()})
         self._backlogs = {name: Backlog(self._max_batch) for name in names}
         self._killed: set[int] = set()
+        self._losses: dict[TaskKey, int] = {}  # by key: attempts that were lost before their start was reported
         self._stop_us = 0
 
     # ---- requests ----
@@ -292,6 +305,7 @@ class RemoteSupervisor:
             if not report.verdicts:
                 self._returned(held, now.boot_us)
                 continue
+            self._losses.pop(held.item.key, None)
             self._conclude(held, _outcome(held, heard.with_report(report), worker, now))
 
     def _returned(self, held: Held, now: int) -> None:
@@ -319,7 +333,11 @@ class RemoteSupervisor:
         backlog.finish([held.item])
 
     def _lose(self, worker_id: str, worker: RemoteWorker, message: str, now: Moment, *, kind: str = LOST) -> None:
-        """The handlers of a worker are dead: every attempt that it had counts as begun, since nobody can know better."""
+        """The handlers of a worker are dead. Every attempt that it had may have begun, so each uses up an attempt number.
+
+        One whose start was not reported probably waited there. It uses up no retry, unless the same happened twice to its task:
+        a handler may kill its worker before that can report the start.
+        """
         self.counts["lost_workers"] += bool(worker.held)
         del self.workers[worker_id]
         self._given_up.add(worker_id)
@@ -327,11 +345,21 @@ class RemoteSupervisor:
         for number, held in list(worker.held.items()):
             started = now.wall_us - (now.boot_us - held.begun_us) if held.begun_us else now.wall_us
             outcome = TIMED_OUT if number in self._killed else FAILED
+            if outcome == FAILED and not held.begun_us and self._is_free(held.item.key):
+                outcome = YIELDED
             failure = Failure(kind, message)
             self._conclude(
                 held, Outcome(number, outcome, started, now.wall_us, failure=failure, work=heard.pop(number))
             )
         worker.held.clear()
+
+    def _is_free(self, key: TaskKey) -> bool:
+        """Counts the loss of an attempt whose start was not reported; whether it uses up no retry."""
+        losses = self._losses.pop(key, 0) + 1
+        self._losses[key] = losses
+        if len(self._losses) > _MOST_KEYS:
+            del self._losses[next(iter(self._losses))]
+        return losses <= _FREE_LOSSES
 
     # ---- work out ----
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from scylla_spark.core.tasks.output import OutputTerms
@@ -15,12 +16,16 @@ from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.resident import Resident
+from scylla_spark.executors.remote.watchdog import Watchdog
 from scylla_spark.executors.remote.worker_lines import WorkerLines
 
 REASON: Final = "reason string"
 SPARK: Final = "spark"
 BROKEN: Final = "executor_broken: "
 """Begins the reason of a worker that could not load the handlers."""
+_KILLED_WITHIN_S: Final = (
+    0.5  # beyond the grace; what the watchdog then kills is dead when its dispatcher reports it as lost
+)
 _SWITCH_S: Final = 0.0005  # the threads of the connection must not wait 5 ms for each other
 
 
@@ -70,9 +75,9 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
         sys.setswitchinterval(_SWITCH_S)
         try:
             lines = None if config.logs is None else WorkerLines(config.logs)
-            worker = Resident(
-                ticket, pool_of(config, lines), executor_id=_executor_id(), alive=lambda: True, lines=lines
-            )
+            watchdog = partial(Watchdog, grace_us=round((config.kill_grace_s + _KILLED_WITHIN_S) * 1e6))
+            pool = pool_of(config, lines)
+            worker = Resident(ticket, pool, executor_id=_executor_id(), watchdog=watchdog, lines=lines)
             reason = worker.run()
         except SchedulerError as error:
             reason = BROKEN + error.message.strip().splitlines()[-1].strip()  # above it is the stack of an import

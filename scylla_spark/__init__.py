@@ -3,12 +3,10 @@
 Importing this package starts nothing and loads neither pyspark nor Kafka: names are imported when first used.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
+TYPE_CHECKING = False  # as in typing; importing that takes most of the time before the command line begins
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from scylla_spark.client.notification_rules import NotificationRule
     from scylla_spark.client.queues.queue import Queue
     from scylla_spark.client.schedules.schedule import Constraint, Schedule, Trigger
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES: Final = {
+_HOMES: "Final" = {
     "Scheduler": "processes.scheduler",
     "Schedule": "client.schedules.schedule",
     "Trigger": "client.schedules.schedule",
@@ -74,9 +72,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

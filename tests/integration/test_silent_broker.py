@@ -1,20 +1,27 @@
 """While a broker is silent every wait for it ends by our own clock, and afterwards producers and clients go on."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 
 import pytest
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from scylla_spark import Scheduler, Settings
 from scylla_spark.api.schedules.plan_mirror import PlanMirror
 from scylla_spark.clock import boot_us
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_log import Group
+from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka import command_sender, plan_requests, topics
 from scylla_spark.io.kafka.client_patches import _Transactions
+from scylla_spark.io.kafka.plan_answers import PlanAnswers
+from scylla_spark.io.kafka.plan_requests import PlanRequests
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import producer, with_broker
 from tests.support.delta_tables import PARTITIONS, make
@@ -24,6 +31,7 @@ from tests.support.waiting import eventually
 
 REQUEST_MS, DELIVERY_MS = 1_000, 2_500
 LONGEST_S = 30
+FENCE = Fence(1, "n")
 NOWHERE = TaskKey(1_900_000_000_000_000, "nobody", "u")
 
 
@@ -123,11 +131,39 @@ def test_all_waits_of_clients_end_also_those_that_begin_together_and_nothing_ack
             assert status is None or "it may be there all the same" in str(status)
             assert "it may be there all the same" in str(unknown), "nobody knows that it is not there"
             (late,) = failures(partial(newcomer.enqueue, "h"))
-            assert "has answered before, and does not answer now" in str(late)
+            assert "has answered before, and did not answer within" in str(late)
             assert "TLS" not in str(late)
         again = eventually(partial(without_outage, enqueue), 60, "it goes on by itself")
         eventually(lambda: without_outage(lambda: again.status().open and before.status().open), 60, "both are there")
         eventually(lambda: without_outage(lambda: mirror.ask(lambda plan: [plan])), 60, "the plan is read again")
+
+
+def test_a_command_to_the_planner_waits_until_a_silent_broker_answers_again(broker, settings, sender, monkeypatch):
+    place = {"topic": settings.topics.outcomes, "partition": settings.partitions}
+    sender.send(value=encode_fence(FENCE, "", 0), **place).get(timeout=10)
+    failed, begin = [], PlanAnswers._begin
+
+    def noted(self):
+        try:
+            return begin(self)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    monkeypatch.setattr(PlanAnswers, "_begin", noted)
+    planner = PlanRequests(settings)
+    with closing(planner), ThreadPoolExecutor(1) as beside, closing(topics.consumer(settings)) as schedules:
+        with frozen(broker.pid):
+            asked = beside.submit(planner.ask, "pause", timeout_s=120, names=["x"], author="")
+            eventually(lambda: failed, LONGEST_S, "the broker does not answer it")
+            assert not asked.done()
+        command = TopicPartition(settings.topics.schedules, 0)
+        schedules.assign([command])
+        schedules.seek(command, 0)
+        (record,) = eventually(lambda: schedules.poll(timeout_ms=100).get(command), 60, "it is sent")
+        change = ["answer", json.loads(record.value)["id"], "", "", "", {"paused": ["x"]}]
+        sender.send(value=plan_log.encode(Group(FENCE, 1, 0, changes=[change])), **place)
+        assert asked.result(timeout=60).done == {"paused": ["x"]}
 
 
 def without_outage(call):

@@ -11,7 +11,8 @@ from pathlib import Path
 from scylla_spark.cli import commands, main
 
 # Commands import what they need when they need it; here it is there before the fork.
-for module in ("deltalake", "polars", "scylla_spark.client.scheduler", "scylla_spark.io.delta.table_reader"):
+_NEEDED = ("scylla_spark.cli.one_command", "scylla_spark.client.scheduler", "scylla_spark.io.delta.table_reader")
+for module in ("deltalake", "polars", *_NEEDED):
     importlib.import_module(module)
 for found in pkgutil.iter_modules(commands.__path__):
     importlib.import_module(f"{commands.__name__}.{found.name}")

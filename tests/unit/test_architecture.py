@@ -447,7 +447,7 @@ def test_jobs_are_small():
 def test_settings_of_the_whole_interpreter_belong_to_entries_of_processes():
     """Somebody's notebook that starts a deployment keeps its own garbage collector and thread switches."""
     entries = {
-        "processes/process_main.py", "api/__main__.py", "cli/__init__.py", "executors/local/forkserver.py", "executors/spark/worker.py",
+        "processes/process_main.py", "api/__main__.py", "cli/one_command.py", "executors/local/forkserver.py", "executors/spark/worker.py",
         "transforms/records.py",
         "handlers/restore_process.py",  # gives back what a handler has changed
     }  # fmt: skip

@@ -41,10 +41,19 @@ class Log:
     def until(self, partition, look, deadline):
         return look()
 
+    def answer(self, partition, request_id):
+        return None
+
 
 def handle_on(log):
     readers = SimpleNamespace(completion=lambda key: None)
-    connection = SimpleNamespace(log_reader=log, readers=readers, rules=Rules(1), partition_of=lambda key: 0)
+    connection = SimpleNamespace(
+        log_reader=log,
+        readers=readers,
+        rules=Rules(1),
+        partition_of=lambda key: 0,
+        request_cancel=lambda *_: None,
+    )
     return TaskHandle(connection, KEY)
 
 
@@ -56,6 +65,14 @@ def test_a_result_is_waited_for_while_a_broker_that_has_answered_is_away(monkeyp
 def test_a_broker_that_has_never_answered_is_not_waited_for():
     with pytest.raises(UnreachableError):
         handle_on(Log(False)).result()
+
+
+def test_the_answer_to_a_cancel_is_waited_for_while_the_broker_is_away(monkeypatch):
+    monkeypatch.setattr(handles, "_AGAIN_US", 1_000)
+    assert handle_on(Log(False, False, True, False)).cancel(timeout="30s") == "too_late"
+    with pytest.raises(WaitTimeoutError, match=r"within 50ms\. Kafka did not answer\.") as told:
+        handle_on(Log(*[False] * 10_000)).cancel(timeout="50ms")
+    assert "The cancel stands" in told.value.hint
 
 
 def test_a_broker_that_is_away_when_the_time_is_over_is_the_reason(monkeypatch):

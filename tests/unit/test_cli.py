@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import scylla_spark
 from scylla_spark import cli
+from scylla_spark.cli import one_command
 from scylla_spark.cli.app import app
 from scylla_spark.cli.commands.task_import import tasks as read_tasks
 from scylla_spark.cli.context import instant
@@ -52,7 +53,7 @@ def run(data, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # no stray settings file
 
     def call(*arguments):
-        code = cli.run(["--data", data, *arguments])
+        code = one_command.run(["--data", data, *arguments])
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -185,7 +186,7 @@ def test_wrong_settings_are_exit_code_7_with_the_reason(run, options, said):
 
 
 def test_without_tables_the_exit_code_is_3(capsys, tmp_path):
-    assert cli.run(["--data", str(tmp_path), "task", "list"]) == 3
+    assert one_command.run(["--data", str(tmp_path), "task", "list"]) == 3
     assert "init" in capsys.readouterr().err
 
 
@@ -245,7 +246,7 @@ def test_config_show_tells_where_a_value_comes_from(run, monkeypatch):
 
 def test_debug_lets_the_error_through(data):
     with pytest.raises(ArgumentError):
-        cli.run(["--data", data, "--debug", "task", "list", "--limit", "0"])
+        one_command._run(["--data", data, "--debug", "task", "list", "--limit", "0"])
 
 
 def test_a_defect_is_two_lines_and_exit_code_70(run, monkeypatch):
@@ -268,10 +269,16 @@ def test_ctrl_c_while_modules_are_imported_is_exit_code_130_without_a_stack(monk
     def interrupted(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "run", interrupted)
+    monkeypatch.setattr(one_command, "run", interrupted)
     with pytest.raises(SystemExit) as ended:
         cli.main(["up"])
     assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
+def test_nothing_is_imported_before_ctrl_c_is_caught():
+    program = "import sys; before = set(sys.modules); from scylla_spark.cli import main; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["scylla_spark", "scylla_spark.cli"]
 
 
 @pytest.mark.slow
@@ -308,7 +315,7 @@ def callbacks(group):
 
 
 def test_all_commands_refuse_texts_that_are_not_utf_8():
-    assert cli._command()
+    assert one_command._command()
     found = list(callbacks(app))
     assert len(found) > 50
     for callback in found:
@@ -322,9 +329,9 @@ def test_the_version_is_shown_without_a_command(run):
 
 
 def test_hoisting_stops_where_somebody_else_begins():
-    assert cli.hoist(["task", "list", "-q", "--data", "d"]) == ["-q", "--data", "d", "task", "list"]
-    assert cli.hoist(["task", "show", "--", "-q"]) == ["task", "show", "--", "-q"]
-    assert cli.hoist(["-q", "bench", "enqueue", "-o", "x"]) == ["-q", "bench", "enqueue", "-o", "x"]
+    assert one_command.hoist(["task", "list", "-q", "--data", "d"]) == ["-q", "--data", "d", "task", "list"]
+    assert one_command.hoist(["task", "show", "--", "-q"]) == ["task", "show", "--", "-q"]
+    assert one_command.hoist(["-q", "bench", "enqueue", "-o", "x"]) == ["-q", "bench", "enqueue", "-o", "x"]
 
 
 def test_instants_are_absolute_or_from_now():
@@ -548,14 +555,16 @@ def test_every_public_name_is_there_and_none_loads_pyspark():
 
 @pytest.mark.slow
 def test_listing_tasks_loads_neither_pyspark_nor_pandas(data):
-    modules = loaded_by(f"from scylla_spark import cli\nassert cli.run(['--data', {data!r}, 'task', 'list']) == 0")
+    modules = loaded_by(
+        f"from scylla_spark.cli.one_command import run\nassert run(['--data', {data!r}, 'task', 'list']) == 0"
+    )
     assert "polars" in modules
     assert {"pyspark", "py4j", "pandas", "pyarrow", "fastapi"} & modules == set()
 
 
 @pytest.mark.slow
 def test_help_loads_nothing_that_only_commands_need():
-    modules = loaded_by("from scylla_spark import cli\nassert cli.run(['--help']) == 0")
+    modules = loaded_by("from scylla_spark.cli.one_command import run\nassert run(['--help']) == 0")
     assert {"pyspark", "polars", "deltalake", "kafka", "scylla_spark.client.scheduler", "rich.table"} & modules == set()
 
 
@@ -587,18 +596,18 @@ def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path,
         path, TASKS, [task(TaskKey(at(10), "o", unique), n, queue=unique) for n, unique in enumerate(("mail", "gpu"))]
     )
     ours = ["--data", str(tmp_path), "-o", "jsonl"]
-    assert cli.run([*ours, "task", "list", "--filter", "queue:gpu state:open", "--columns", "queue"]) == 0
+    assert one_command.run([*ours, "task", "list", "--filter", "queue:gpu state:open", "--columns", "queue"]) == 0
     assert capsys.readouterr().out == '{"queue": "gpu"}\n'
-    assert cli.run([*ours, "task", "cancel", "--filter", "queue:mail", "--dry-run"]) == 0
+    assert one_command.run([*ours, "task", "cancel", "--filter", "queue:mail", "--dry-run"]) == 0
     assert capsys.readouterr().out == '{"key": "2099-01-02T10:00:00Z,o,mail"}\n'
-    assert cli.run([*ours, "task", "retry", "--filter", "queue:mail", "--dry-run"]) == 0
+    assert one_command.run([*ours, "task", "retry", "--filter", "queue:mail", "--dry-run"]) == 0
     assert capsys.readouterr().out == "", "nothing of it has ended"
     for words in (
         ["list", "--filter", "stat:x"],
         ["list", "--filter", "state:open", "--queue", "q"],
         ["cancel", "--filter", " "],
     ):
-        assert cli.run([*ours, "task", *words]) == 2
+        assert one_command.run([*ours, "task", *words]) == 2
 
 
 def _variables(command):

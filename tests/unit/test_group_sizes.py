@@ -5,6 +5,7 @@ import uuid
 from datetime import date, timedelta
 
 import pytest
+from pydantic import ValidationError
 
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.planner import Planner
@@ -293,3 +294,20 @@ def test_an_answer_about_very_many_is_given_without_what_became_of_each() -> Non
     sizes(plan)
     assert plan.answers["r"][0] == "ok"
     assert plan.answers["r"][-1] == {}
+
+
+HEAD = b'{"v":2,"kind":"plan","epoch":1,"nonce":"n","number":1,"at_us":1,"sent":0,"snapshot":-1,"changes":'
+
+
+def test_a_record_that_begins_like_a_group_and_is_larger_than_any_is_not_read():
+    filled = HEAD + b"[" + b" " * (plan_log.MAX_READ_BYTES - len(HEAD) - 3) + b"]}"
+    assert not isinstance(plan_log.decode(filled), Unreadable)
+    assert plan_log.decode(filled + b" ") == Unreadable(
+        "too_large", f"The record has {plan_log.MAX_READ_BYTES + 1} bytes; {plan_log.MAX_READ_BYTES} are read."
+    )
+
+
+def test_of_many_wrong_changes_only_the_first_is_an_error():
+    with pytest.raises(ValidationError) as refused:
+        plan_log._read(HEAD + b"[" + b",".join([b"1"] * 1_000) + b"]}")
+    assert refused.value.error_count() == 1

@@ -17,7 +17,7 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
-from scylla_spark.io.kafka import plan_requests
+from scylla_spark.io.kafka import plan_requests, topics
 from scylla_spark.io.kafka.plan_requests import PlanRequests
 
 CYCLE: list[object] = []
@@ -215,3 +215,22 @@ def test_a_broker_that_fails_is_told_of_and_the_next_question_begins_anew(kafka,
         with pytest.raises(UnreachableError, match="gone"):
             pause(planner)
     assert pause(planner).done == {"name": kafka.asked[-1]}
+
+
+@pytest.mark.parametrize("method", ["end_offsets", "poll"])
+def test_a_broker_that_has_answered_before_is_waited_for(kafka, planner, monkeypatch, method):
+    monkeypatch.setattr(topics, "_answered", [planner._settings.kafka])
+    monkeypatch.setattr(topics, "_AGAIN_S", 0.001)
+    answers, missing = getattr(Reader, method), [1, 2, 3]
+
+    def sometimes(*arguments, **options):
+        if missing:
+            raise KafkaTimeoutError(f"gone {missing.pop()}")
+        return answers(*arguments, **options)
+
+    monkeypatch.setattr(Reader, method, sometimes)
+    assert pause(planner).done == {"name": kafka.asked[-1]}
+    assert (missing, len(kafka.asked)) == ([], 1)
+    missing.extend(range(1_000_000))
+    with pytest.raises(UnreachableError, match=r"did not answer within 0\.05 s"):
+        pause(planner, 0.05)

@@ -157,7 +157,9 @@ class TaskHandle(Generic[R_co]):
             "cancelled", or "too_late" where it runs on in a dispatcher or has ended otherwise.
 
         Raises:
-            WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
+            WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs. A broker that is started
+                again is waited for within that time.
+            UnreachableError: Kafka has not acknowledged the cancel within 15 s.
         """
         ended = self._ask_to_end(new_key(now_us()), timeout, max(1, duration_ms(grace)) if running else None)
         return CANCELLED if ended.outcome == CANCELLED else "too_late"
@@ -278,12 +280,15 @@ class TaskHandle(Generic[R_co]):
         def look() -> Fact | None:
             return completion_of(self._facts()) or self._log.answer(self._partition, request_id)
 
-        with self._log.watching(self.key):
-            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
-            found = self._log.until(self._partition, look, deadline)
+        why = ""
+        try:
+            with self._log.watching(self.key):
+                found = self._awaited(look, deadline, has_answered=True)
+        except UnreachableError as error:
+            found, why = None, f" {error.message}"
         if found is None:
             raise WaitTimeoutError(
-                f"No dispatcher answered the cancel of {self.key} within {duration_shown(timeout)}.",
+                f"No dispatcher answered the cancel of {self.key} within {duration_shown(timeout)}.{why}",
                 hint="The cancel stands: the task ends as cancelled when a dispatcher runs, unless it has already ended.",
                 key=str(self.key),
             )
@@ -428,13 +433,32 @@ class TaskHandle(Generic[R_co]):
         return ended is not None or self._readers.completion(self.key) is not None
 
     def _end(self, deadline: int) -> Fact | None:
-        look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731
-        has_answered = False
+        return self._awaited(lambda: completion_of(self._facts()), deadline, lambda: self._readers.completion(self.key))
+
+    def _awaited(
+        self,
+        look: Callable[[], Fact | None],
+        deadline: int,
+        stored: Callable[[], Fact | None] = lambda: None,
+        *,
+        has_answered: bool = False,
+    ) -> Fact | None:
+        """Reads the log until `look` finds something in it, or `stored` in the tables; None if the deadline passes.
+
+        Args:
+            look: at what was read.
+            deadline: boot clock, microseconds.
+            stored: asks the tables, after each time the log was read to its end.
+            has_answered: the broker has answered this call already. One that has, and is started again, is waited for.
+
+        Raises:
+            UnreachableError: Kafka does not answer at the begin, or when the time is over.
+        """
         while (ended := look()) is None:
             try:
                 self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
                 has_answered = True
-                ended = look() or self._readers.completion(self.key)
+                ended = look() or stored()
                 if ended is not None:
                     break
                 ended = self._log.until(self._partition, look, min(deadline, boot_us() + _ROUND_US))

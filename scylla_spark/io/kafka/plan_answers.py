@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kafka import KafkaConsumer
@@ -12,6 +13,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
+from scylla_spark.io.kafka.topics import waiting_out
 
 _POLL_MS: Final = 100
 
@@ -76,7 +78,7 @@ class PlanAnswers:
             deadline_us: boot clock.
 
         Raises:
-            KafkaError: the broker does not answer.
+            KafkaError: the broker does not answer when the time is over; until then a broker that is started again is waited for.
             UnreachableError: the connections were closed.
         """
         with self._changed:
@@ -86,7 +88,9 @@ class PlanAnswers:
                 if self._taken:
                     self._wait(deadline_us)
                 else:
-                    self._hand_out(self._alone(self._poll, self._reader))
+                    self._hand_out(
+                        self._alone(waiting_out, self._settings, partial(self._poll, self._reader), deadline_us)
+                    )
             return found
 
     def forget(self, name: str) -> None:

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 from uuid import uuid4
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
@@ -19,7 +19,7 @@ from scylla_spark.errors import ConflictError, UnreachableError
 from scylla_spark.io.kafka.command_sender import CLOSED, RECONNECT
 from scylla_spark.io.kafka.plan_answers import PlanAnswers, Told
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
-from scylla_spark.io.kafka.topics import CONNECT_MS, WAIT_MS, client_consumer, producer, unanswered
+from scylla_spark.io.kafka.topics import CONNECT_MS, WAIT_MS, client_consumer, producer, unanswered, waiting_out
 
 _ACKNOWLEDGED_S = 15.0
 
@@ -55,12 +55,12 @@ class PlanRequests:
 
         Raises:
             ArgumentError: the planner would refuse it; nothing was sent.
-            UnreachableError: it was not acknowledged; it may be obeyed all the same.
+            UnreachableError: it was not acknowledged within 15 s; it may be obeyed all the same.
         """
-        self._send(checked_command(kind, **fields))
+        self._send(checked_command(kind, **fields), boot_us() + round(_ACKNOWLEDGED_S * 1e6))
 
     def ask(self, kind: str, *, timeout_s: float = 30.0, **fields: Any) -> Answer:
-        """Sends a command, and waits until the planner has obeyed or refused it.
+        """Sends a command, and waits until the planner has obeyed or refused it. A broker that is started again is waited for, too.
 
         Raises:
             ArgumentError: it was refused; nothing was changed. ConflictError, NotFoundError: likewise.
@@ -69,7 +69,11 @@ class PlanRequests:
         """
         deadline_us = boot_us() + round(timeout_s * 1e6)
         name = uuid4().hex
-        found = self._asked(name, checked_command(kind, id=name, **fields), deadline_us)
+        value = checked_command(kind, id=name, **fields)
+        try:
+            found = self._asked(name, value, deadline_us)
+        except KafkaError as cause:
+            raise unanswered(self._settings, cause, within_s=timeout_s) from cause
         if found is None:
             raise UnreachableError(
                 f"No planner answered within {timeout_s:g} s.",
@@ -117,16 +121,13 @@ class PlanRequests:
 
     def _asked(self, name: str, value: bytes, deadline_us: int) -> Told | None:
         """Sends a command, and waits for its answer; others ask, tell and read meanwhile."""
+        if not waiting_out(self._settings, lambda: self._answers.expect(name, deadline_us), deadline_us):
+            raise KafkaTimeoutError("another request has not begun to read; nothing was sent")
         try:
-            if not self._answers.expect(name, deadline_us):
-                raise unanswered(self._settings, TimeoutError("in time; nothing was sent"))
-            try:
-                self._send(value)
-                return self._answers.wait(name, deadline_us)
-            finally:
-                self._answers.forget(name)
-        except KafkaError as error:
-            raise unanswered(self._settings, error) from error
+            self._send(value, deadline_us)
+            return self._answers.wait(name, deadline_us)
+        finally:
+            self._answers.forget(name)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -149,8 +150,11 @@ class PlanRequests:
                 self._producer = producer(self._settings, bootstrap_timeout_ms=CONNECT_MS, max_block_ms=WAIT_MS)
             return self._producer
 
-    def _send(self, value: bytes) -> None:
+    def _send(self, value: bytes, deadline_us: int) -> None:
+        def hand_over() -> Any:  # once it is handed over, it may land
+            return self._sender().send(self._settings.topics.schedules, value, partition=0)
+
         try:
-            self._sender().send(self._settings.topics.schedules, value, partition=0).get(timeout=_ACKNOWLEDGED_S)
+            waiting_out(self._settings, hand_over, deadline_us).get(timeout=_ACKNOWLEDGED_S)
         except (KafkaError, AssertionError) as error:
-            raise unanswered(self._settings, error) from error
+            raise unanswered(self._settings, error, within_s=_ACKNOWLEDGED_S) from error

@@ -43,6 +43,7 @@ _KNOWN_WITHIN_S, _KNOWN_POLL_S = 10.0, 0.1
 CONNECT_MS: Final = 3_000  # how long somebody who waits waits for a connection …
 WAIT_MS: Final = 5_000  # … and for an answer
 _SILENT_US: Final = 2_000_000
+_AGAIN_S: Final = 0.5  # between two questions to a broker that is started again
 _LOOK: Final = (
     "Check that the broker runs and is neither stopped nor overloaded; `scylla-spark doctor kafka` looks closer."
 )
@@ -363,24 +364,47 @@ def once_known(read: Callable[[], T], what: str) -> T:
         time.sleep(_KNOWN_POLL_S)
 
 
-def unanswered(settings: Settings, error: BaseException, hint: str = "") -> UnreachableError:
+def unanswered(
+    settings: Settings, error: BaseException, hint: str = "", *, within_s: float | None = None
+) -> UnreachableError:
     """The error for a broker that did not answer.
 
     Args:
         settings: with the broker.
         error: what the client library raised.
         hint: what to do; default: to look at the broker.
+        within_s: how long it was waited for, seconds, if that is known.
     """
     said = str(error).removeprefix(f"{type(error).__name__}: ") or "no answer"
+    limit = f" within {within_s:g} s" if within_s is not None else ""
     return UnreachableError(
-        f"Kafka at {settings.kafka.bootstrap_servers} did not answer ({type(error).__name__}: {said}).",
+        f"Kafka at {settings.kafka.bootstrap_servers} did not answer{limit} ({type(error).__name__}: {said}).",
         hint=hint or _LOOK,
     )
+
+
+def waiting_out(settings: Settings, call: Callable[[], T], deadline_us: int) -> T:
+    """Repeats a call that changes nothing while a broker that has answered before does not answer, as while it is started again.
+
+    Args:
+        settings: with the broker.
+        call: raises KafkaError or UnreachableError where the broker does not answer.
+        deadline_us: boot clock; what the call raises then is raised. At once, if no broker of these settings has ever answered.
+    """
+    while True:
+        try:
+            return call()
+        except (KafkaError, UnreachableError):
+            left_us = deadline_us - boot_us()
+            if settings.kafka not in _answered or left_us <= 0:
+                raise
+        threading.Event().wait(min(_AGAIN_S, left_us / 1e6))
 
 
 def _connected(kind: Callable[..., Any], options: Mapping[str, Any], settings: Settings) -> Any:
     """Makes a client. One whose first connection fails is closed, because its thread would try again for ever."""
     servers, begun = settings.kafka.bootstrap_servers, ExitStack()
+    limit = f"within {options['bootstrap_timeout_ms'] / 1000:g} s"
 
     def network(**given: Any) -> KafkaNetClient:
         client = KafkaNetClient(**given)
@@ -400,7 +424,8 @@ def _connected(kind: Callable[..., Any], options: Mapping[str, Any], settings: S
         return made
     if settings.kafka in _answered:  # so address, certificates and login are right
         raise UnreachableError(
-            f"Kafka at {servers} has answered before, and does not answer now ({type(cause).__name__}).", hint=_LOOK
+            f"Kafka at {servers} has answered before, and did not answer {limit} now ({type(cause).__name__}).",
+            hint=_LOOK,
         ) from cause
     fault = probe.first_fault(settings)
     if fault is not None:
@@ -409,6 +434,6 @@ def _connected(kind: Callable[..., Any], options: Mapping[str, Any], settings: S
             hint=f"{fault.mend}; `scylla-spark doctor kafka` looks closer.",
         ) from cause
     raise UnreachableError(
-        f"No Kafka broker answers at {servers} ({type(cause).__name__}).",
+        f"No Kafka broker answered at {servers} {limit} ({type(cause).__name__}).",
         hint="Check kafka.bootstrap_servers and that the broker runs; `scylla-spark doctor kafka` looks closer.",
     ) from cause

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Required
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, FailFast, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json, to_json
 from typing_extensions import TypedDict
 
@@ -30,6 +30,9 @@ PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
 SOFT_GROUP_BYTES: Final = 128 * 1024  # a group ends here; the step that goes beyond it takes up to 0.8 MiB more
 MOST_RECORD_BYTES: Final = 2_000_000  # a little less than Kafka takes: the envelope and the positions need room, too
+MAX_READ_BYTES: Final = (
+    2 * 1024 * 1024
+)  # as much as a producer of ours sends; compressed records of others can be far larger
 ENTRY_PART: Final = "entry_part"
 """Kind of the change that repeats a schedule without its jobs and partitions of tables; these follow, each as one change."""
 ENTRY_JOB: Final = "entry_job"
@@ -143,7 +146,9 @@ class _Fields(TypedDict, total=False):
     partly: tuple[int, int, int, str]
     sent: Required[int]
     snapshot: Required[int]
-    changes: Required[list[list[Any]]]
+    changes: Required[
+        Annotated[list[list[Any]], FailFast()]
+    ]  # else each of a million wrong ones is an error of its own
     begins: bool
 
 
@@ -220,6 +225,8 @@ def change_bytes(change: Change) -> int:
 
 def decode(value: bytes) -> Group | Unreadable:
     """Reads a record that `is_plan`; never raises, whatever the bytes are."""
+    if len(value) > MAX_READ_BYTES:
+        return Unreadable("too_large", f"The record has {len(value)} bytes; {MAX_READ_BYTES} are read.")
     try:
         found = _read(value)
         partly = found.get("partly")

@@ -85,6 +85,7 @@ class Cron(NamedTuple):
         return found
 
 
+@lru_cache(maxsize=4_096)
 def cron(expression: str, tz: str = "UTC", gap: Gap = "next", fold: Fold = "first") -> Cron:
     """A checked expression.
 

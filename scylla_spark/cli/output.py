@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 from scylla_spark.errors import ArgumentError
@@ -138,18 +139,24 @@ class Output:
         if widths is None:
             self._records(rows, names, cells)
             return
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-        from rich.text import Text
+        right = [
+            all(isinstance(row[name], int | None) and not isinstance(row[name], bool) for row in rows) for name in names
+        ]
+        styles = [[_style(name, row[name]) for name in names] for row in rows]
+        self._line(names, ["bold"] * len(names), widths, right)
+        _write("─" * (sum(widths) + 2 * (len(widths) - 1)) + "\n")
+        for line, style in zip(cells, styles, strict=True):
+            self._line(line, style, widths, right)
 
-        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-        for name, width in zip(names, widths, strict=True):
-            numeric = all(isinstance(row[name], int | None) and not isinstance(row[name], bool) for row in rows)
-            justify: Any = "right" if numeric else "left"
-            table.add_column(name, overflow="fold", justify=justify, width=width)
-        for row, line in zip(rows, cells, strict=True):
-            table.add_row(*(Text(cell, style=_style(name, row[name])) for name, cell in zip(names, line, strict=True)))
-        self._print(table)
+    def _line(self, cells: list[str], styles: list[str], widths: list[int], right: list[bool]) -> None:
+        """Writes a row of a table; rich would take a hundred times as long for a thousand of them."""
+        folded = [_in_width(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        for parts in zip_longest(*folded, fillvalue=("", 0)):
+            shown = []
+            for (text, taken), style, width, to_right in zip(parts, styles, widths, right, strict=True):
+                blank, colored = " " * (width - taken), self._colored(text, style) if text else ""
+                shown.append(blank + colored if to_right else colored + blank)
+            _write("  ".join(shown).rstrip() + "\n")
 
     def _records(self, rows: list[dict[str, Any]], names: list[str], cells: list[list[str]]) -> None:
         """The first value of a row stands alone on its line, so that it is whole; the others follow with their names."""
@@ -186,21 +193,6 @@ class Output:
             folded = [part for line in lines for part in _folded(line, width)]
             text = self._colored(("\n" + " " * indent).join(folded), _style(name, value))
             _write(f"{name:<{indent}}{text}".rstrip() + "\n")
-
-    def _print(self, renderable: Any) -> None:
-        from rich.console import Console
-
-        terminal, width = sys.stdout.isatty(), _width()
-        console = Console(
-            width=width,
-            no_color=not self.color,
-            force_terminal=terminal and self.color,
-            highlight=False,
-            soft_wrap=False,
-        )
-        with console.capture() as capture:
-            console.print(renderable)
-        _write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
 
 
 def error(message: str, hint: str = "") -> None:
@@ -245,6 +237,20 @@ def _longest_word(cells: Sequence[str]) -> int:
     return max(
         cell_len(cell) if _INSTANT_SHORT.match(cell) else max(map(cell_len, cell.split() or [""])) for cell in cells
     )
+
+
+def _in_width(cell: str, width: int) -> list[tuple[str, int]]:
+    """The lines of a cell, divided between words; with the width of each."""
+    from rich.cells import cell_len
+
+    taken = cell_len(cell)
+    if taken <= width:
+        return [(cell, taken)]
+    from rich.console import Console
+    from rich.text import Text
+
+    lines = [line.plain for line in Text(cell).wrap(Console(width=width), width, overflow="fold")]
+    return [(line, cell_len(line)) for line in lines]
 
 
 def _folded(line: str, width: int) -> list[str]:

@@ -21,12 +21,13 @@ JOURNAL = "ACCEPTANCE_JOURNAL"
 
 @handler("work")
 def work(task: Task, ctx: TaskContext) -> dict:
-    """Works for `ms` or until a file exists; fails in the first `failures` attempts."""
+    """Works for `ms` or, from attempt `until_from` on, until a file exists; fails in the first `failures` attempts."""
     ok = ctx.attempt > task.payload.get("failures", 0)
     _write("start", task, ctx)
     time.sleep(task.payload.get("ms", 0) / 1000)
-    while "until" in task.payload and not os.path.exists(task.payload["until"]):
-        time.sleep(0.02)
+    if "until" in task.payload and ctx.attempt >= task.payload.get("until_from", 1):
+        while not os.path.exists(task.payload["until"]):
+            time.sleep(0.02)
     _write("end", task, ctx, ok=ok)
     if not ok:
         raise RuntimeError(f"attempt {ctx.attempt} fails as asked")

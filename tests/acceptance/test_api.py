@@ -6,9 +6,9 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import signal
 import socket
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually
 
 
@@ -119,12 +120,14 @@ def test_an_answer_waits_for_the_end_or_for_the_tables(api):
         {"handler": "misbehave", "payload": {"how": "exit"}, "retry": {"max_retries": 0}},
     )
     assert (status, failed["state"], failed["ended"]) == (200, "failed", True)
-    status, seen, _ = api(
-        "POST",
-        "/v1/tasks?wait=visible&wait_ms=60000",
-        {"handler": "work", "delay": "1h", "ordering_id": "http/visible"},
-    )
-    assert status == 200
+    task = {"handler": "work", "at": later(hours=1), "ordering_id": "http/visible", "uniqueness_key": "1"}
+
+    def look():
+        status, told, _ = api("POST", "/v1/tasks?wait=visible&wait_ms=60000", task)
+        assert status in (200, 202)
+        return told if status == 200 else None
+
+    seen = eventually(look, PATIENCE, "a busy machine may need several waits until the tables hold it")
     assert [one["id"] for one in api("GET", "/v1/tasks?filter=lane:http/visible")[1]["tasks"]] == [seen["id"]]
 
 
@@ -285,23 +288,18 @@ def test_idle_and_half_said_connections_slow_nobody(api):
                     b"POST /v1/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n"
                     + b"\r\n{" * (number % 3 - 1)
                 )
-        assert quick(api) < 5
+        assert quick(api) < 30
 
 
 def test_requests_that_wait_slow_nobody(api):
-    waits = [
-        threading.Thread(target=api, args=("GET", f"{path(later(hours=1), 'http/nobody', str(n))}/result?wait_ms=3000"))
-        for n in range(5)
-    ]
     _, task, _ = api("POST", "/v1/tasks", {"handler": "work", "delay": "1h"})
-    waits += [
-        threading.Thread(target=api, args=("GET", f"/v1/tasks/{task['id']}/result?wait_ms=3000")) for _ in range(60)
-    ]
-    for thread in waits:
-        thread.start()
-    assert quick(api) < 3
-    for thread in waits:
-        thread.join()
+    waited_for = [path(later(hours=1), "http/nobody", str(n)) for n in range(5)] + [f"/v1/tasks/{task['id']}"] * 60
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=10)) for _ in waited_for]
+        for line, where in zip(lines, waited_for, strict=True):
+            line.sendall(f"GET {where}/result?wait_ms=60000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert quick(api) < 30
+        assert select.select(lines[5:], [], [], 0)[0] == [], "it was served while all waited whose task exists"
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from tests.support.waiting import eventually
 
 
 @pytest.mark.promise
-def test_a_cancelled_task_never_starts_and_its_lane_goes_on(deployment, scheduler):
-    due = now() + 3 * SECOND
-    first = scheduler.enqueue(
-        "work", ordering_id="cancel-wait", uniqueness_key="1", at=TaskKey(due, "", "").scheduled_time
-    )
-    second = scheduler.enqueue("work", ordering_id="cancel-wait", uniqueness_key="2", delay="3s")
+def test_a_cancelled_task_never_starts_and_its_lane_goes_on(deployment, scheduler, tmp_path):
+    go = tmp_path / "go"
+    head = scheduler.enqueue("work", {"until": str(go)}, ordering_id="cancel-wait", uniqueness_key="0")
+    first = scheduler.enqueue("work", ordering_id="cancel-wait", uniqueness_key="1")
+    second = scheduler.enqueue("work", ordering_id="cancel-wait", uniqueness_key="2")
     assert first.cancel() == "cancelled"
     assert first.cancel() == "cancelled", "as often as one likes"
+    go.touch()
     second.result(timeout="120s")
-    assert [run.key for run in deployment.history("cancel-wait")] == [second.key]
+    assert [run.key for run in deployment.history("cancel-wait")] == [head.key, second.key]
     assert first.status().state == "cancelled"
     with pytest.raises(TaskFailed, match="cancelled"):
         first.result(timeout="1s")

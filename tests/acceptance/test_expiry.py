@@ -3,13 +3,18 @@
 import pytest
 
 from scylla_spark import TaskFailed
+from tests.acceptance.place import PATIENCE, SECOND, now
+from tests.support.waiting import eventually
 
 
-def test_a_task_that_has_expired_never_starts_and_its_lane_goes_on(deployment, scheduler):
-    lane = "expiry"
-    first = scheduler.enqueue("work", {"ms": 5000}, ordering_id=lane, uniqueness_key="1", expires="2m")
+def test_a_task_that_has_expired_never_starts_and_its_lane_goes_on(deployment, scheduler, tmp_path):
+    lane, go = "expiry", tmp_path / "go"
+    first = scheduler.enqueue("work", {"until": str(go)}, ordering_id=lane, uniqueness_key="1", expires="2m")
     second = scheduler.enqueue("work", ordering_id=lane, uniqueness_key="2", expires="1s", tags=["late"])
     third = scheduler.enqueue("work", ordering_id=lane, uniqueness_key="3", delay="1s")
+    expired_at = now() + SECOND
+    eventually(lambda: now() > expired_at, PATIENCE, "the second is expired")
+    go.touch()
     third.result(timeout="120s")
     assert [run.key for run in deployment.history(lane)] == [first.key, third.key]
     with pytest.raises(TaskFailed, match="expired"):

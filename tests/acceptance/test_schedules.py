@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from scylla_spark import Constraint, Retry, Schedule, Trigger
-from scylla_spark.clock import iso
+from scylla_spark.clock import iso, to_us
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.testing import measures
 from scylla_spark.testing.history import NEVER
@@ -25,6 +25,11 @@ STOPPED = 90 * SECOND
 def runs_of(place, name):
     """Runs of a schedule that the handlers wrote down, by start."""
     return [run for run in place.history() if run.key.uniqueness_key.startswith(f"{name}/") and run.end != NEVER]
+
+
+def begun(place, name):
+    """Runs of a schedule that have begun, whether they have ended or not."""
+    return [run for run in place.history() if run.key.uniqueness_key.startswith(f"{name}/")]
 
 
 def marks(place, name):
@@ -42,32 +47,36 @@ def five(scheduler, dataset, count=5):
 
 @pytest.mark.promise
 def test_a_schedule_of_every_second_runs_once_for_each_second_and_each_run_knows_its_time(deployment, scheduler):
-    scheduler.put_schedules(Schedule("tick", "work", Trigger.every("1s"), payload={"mark": "{{ planned }}"}))
+    scheduler.put_schedules(
+        Schedule("tick", "work", Trigger.every("1s"), payload={"mark": "{{ planned }}"}, overlap="buffer_all")
+    )
     eventually(lambda: len(runs_of(deployment, "tick")) >= 8, PATIENCE)
     scheduler.schedule("tick").pause("enough")
+    paused = now()
+    assert not holds(lambda: any(run.key.time_us > paused for run in runs_of(deployment, "tick")), 3)
     found = runs_of(deployment, "tick")
     planned = [run.key.time_us for run in found]
     assert planned == list(range(planned[0], planned[-1] + 1, SECOND)), "each second once, and none left out"
     assert [run.mark for run in found] == [iso(at) for at in planned]
-    assert not holds(lambda: len(runs_of(deployment, "tick")) > len(found), 3), "nothing starts once the pause is told"
 
 
 def test_a_repeating_item_runs_so_many_times_and_ends_where_it_should(deployment, scheduler):
-    begin = datetime.now(UTC) + timedelta(seconds=2)
-    scheduler.put_schedules(
-        Schedule("ten", "work", Trigger.every("1s", start_at=begin, count=6), overlap="buffer_all"),
-        Schedule(
-            "half",
-            "work",
-            Trigger.every("1s", start_at=begin, end_at=begin + timedelta(seconds=2.5)),
-            overlap="buffer_all",
-        ),
-    )
+    for lead in (2, 20, 60):  # a busy machine may take longer than the first of them to put the schedules
+        begin = datetime.now(UTC) + timedelta(seconds=lead)
+        end = begin + timedelta(seconds=2.5)
+        scheduler.put_schedules(
+            Schedule("ten", "work", Trigger.every("1s", start_at=begin, count=6), overlap="buffer_all"),
+            Schedule("half", "work", Trigger.every("1s", start_at=begin, end_at=end), overlap="buffer_all"),
+        )
+        if datetime.now(UTC) < begin:
+            break
+        for name in ("ten", "half"):
+            scheduler.schedule(name).delete()
     eventually(lambda: len(runs_of(deployment, "ten")) == 6, PATIENCE)
     assert not holds(lambda: len(runs_of(deployment, "ten")) > 6, 2)
-    first = runs_of(deployment, "ten")[0].key.time_us
-    assert [run.key.time_us - first for run in runs_of(deployment, "ten")] == [n * SECOND for n in range(6)]
-    assert len(runs_of(deployment, "half")) == 3
+    planned = [to_us(begin) + n * SECOND for n in range(6)]
+    assert [run.key.time_us for run in runs_of(deployment, "ten")][-6:] == planned
+    eventually(lambda: [run.key.time_us for run in runs_of(deployment, "half")][-3:] == planned[:3], PATIENCE)
 
 
 def test_five_partitions_are_counted_and_counting_begins_anew_with_a_change(deployment, scheduler):
@@ -81,16 +90,22 @@ def test_five_partitions_are_counted_and_counting_begins_anew_with_a_change(depl
     eventually(lambda: marks(deployment, "sum") == ["new 5"], PATIENCE)
 
 
-def test_a_deleted_schedule_runs_nothing_that_it_has_collected_or_waits_for(deployment, scheduler):
+def test_a_deleted_schedule_runs_nothing_that_it_has_collected_or_waits_for(deployment, scheduler, tmp_path):
+    go = tmp_path / "go"
+    alone = [Constraint.max_running(1, otherwise="wait")]
     scheduler.put_schedules(
-        Schedule("collects", "work", Trigger.partitions("gone", 5)),
-        Schedule("waits", "work", Trigger.partitions("gone", 4), constraints=[Constraint.delay("3s")]),
+        Schedule("collects", "work", Trigger.partitions("gone", 10)),
+        Schedule("waits", "work", Trigger.partitions("gone", 4), payload={"until": str(go)}, constraints=alone),
     )
-    five(scheduler, "gone", 4)
+    five(scheduler, "gone", 8)
+    eventually(lambda: len(begun(deployment, "waits")) == 1, PATIENCE, "its first run holds up the second")
+    eventually(lambda: scheduler.schedule("waits").status().waiting, PATIENCE)
     for name in ("collects", "waits"):
         scheduler.schedule(name).delete()
-    five(scheduler, "gone", 1)
-    assert not holds(lambda: runs_of(deployment, "collects") or runs_of(deployment, "waits"), 5)
+    five(scheduler, "gone", 2)
+    go.touch()
+    eventually(lambda: runs_of(deployment, "waits"), PATIENCE, "what runs goes on")
+    assert not holds(lambda: runs_of(deployment, "collects") or len(begun(deployment, "waits")) > 1, 3)
     with pytest.raises(NotFoundError, match="no schedule 'waits'"):
         scheduler.schedule("waits").delete()
 
@@ -135,8 +150,8 @@ def test_while_it_is_paused_nothing_runs_and_nothing_is_made_up_for_afterwards(d
     schedule.pause("holidays")
     paused = now()
     assert not holds(lambda: any(run.key.time_us > paused for run in runs_of(deployment, "rests")), 3)
-    schedule.resume()
     resumed = now()
+    schedule.resume()
     eventually(lambda: any(run.key.time_us > resumed for run in runs_of(deployment, "rests")), PATIENCE)
     schedule.delete()
     times = [run.key.time_us for run in runs_of(deployment, "rests")]
@@ -158,18 +173,23 @@ def test_the_last_run_keeps_others_away_and_each_that_was_dropped_is_a_row(deplo
     assert len(runs_of(deployment, "rare")) == 1
 
 
-def test_a_long_run_is_never_two_where_one_may_run_and_exactly_two_where_two_may(deployment, scheduler):
-    long = {"ms": 2_600}
+def test_a_long_run_is_never_two_where_one_may_run_and_exactly_two_where_two_may(deployment, scheduler, tmp_path):
+    go = tmp_path / "go"
+    long = {"until": str(go)}
     scheduler.put_schedules(
         Schedule("alone", "work", Trigger.every("1s"), payload=long),
         Schedule("pair", "work", Trigger.every("1s"), payload=long, max_running=2),
     )
-    eventually(lambda: len(runs_of(deployment, "pair")) >= 6, PATIENCE)
+    eventually(lambda: (len(begun(deployment, "alone")), len(begun(deployment, "pair"))) == (1, 2), PATIENCE)
+    for name in ("alone", "pair"):
+        eventually(lambda: "skipped" in [row["verdict"] for row in fires_of(deployment, name)], PATIENCE)  # noqa: B023
+    assert (len(begun(deployment, "alone")), len(begun(deployment, "pair"))) == (1, 2)
+    go.touch()
+    eventually(lambda: len(runs_of(deployment, "pair")) >= 4, PATIENCE)
     scheduler.schedule("alone").delete()
     scheduler.schedule("pair").delete()
     assert measures.peak(runs_of(deployment, "alone")) == 1
     assert measures.peak(runs_of(deployment, "pair")) == 2
-    eventually(lambda: "skipped" in [row["verdict"] for row in fires_of(deployment, "alone")], PATIENCE)
 
 
 def test_an_end_fires_what_comes_after_it_with_its_result(deployment, scheduler):
@@ -260,26 +280,31 @@ def test_a_backfill_runs_the_days_that_are_missing_and_none_twice(deployment, sc
 
 @pytest.mark.promise
 def test_a_backfill_that_is_paused_begins_nothing_until_it_goes_on_and_then_runs_the_rest_in_order(
-    deployment, scheduler
+    deployment, scheduler, tmp_path
 ):
-    payload = {"mark": "{{ planned }}", "ms": 700}
+    go = tmp_path / "go"
+    payload = {"mark": "{{ planned }}", "until": str(go)}
     scheduler.put_schedules(Schedule("past", "work", Trigger.cron("0 3 * * *"), payload=payload))
     past = scheduler.schedule("past")
     tag = past.backfill(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 9, tzinfo=UTC), max_running=2).tag
-    eventually(lambda: len(marks(deployment, "past")) >= 2, PATIENCE)
+    eventually(lambda: len(begun(deployment, "past")) == 2, PATIENCE, "two run, until the file is there")
     past.pause_backfill(tag)
-    begun = {run.key for run in deployment.history() if run.key.uniqueness_key.startswith("past/")}
+    go.touch()
     eventually(lambda: past.backfills()[0].running == 0, PATIENCE)
-    assert not holds(lambda: len(marks(deployment, "past")) > len(begun), 3), "nothing begins once the pause is told"
+    assert not holds(lambda: len(begun(deployment, "past")) > 2, 3), "nothing begins once the pause is told"
     (stands,) = past.backfills()
-    assert (stands.state, stands.total, stands.succeeded) == ("paused", 8, len(begun))
+    assert (stands.state, stands.total, stands.succeeded) == ("paused", 8, 2)
     past.resume_backfill(tag)
     eventually(lambda: past.backfills()[0].state == "ended", PATIENCE)
     assert sorted(marks(deployment, "past")) == [f"2026-01-0{day}T03:00:00Z" for day in range(1, 9)]
     assert past.backfills()[0].over_at is not None
+    go.unlink()
     other = past.backfill(datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 2, 1, tzinfo=UTC)).tag
+    eventually(lambda: len(begun(deployment, "past")) == 9, PATIENCE, "one of the other backfill runs")
     past.cancel_backfill(other)
-    assert not holds(lambda: len(marks(deployment, "past")) > 9, 2), "what had begun went on, and no other began"
+    go.touch()
+    eventually(lambda: len(marks(deployment, "past")) == 9, PATIENCE, "what had begun goes on")
+    assert not holds(lambda: len(begun(deployment, "past")) > 9, 2), "and no other begins"
 
 
 @pytest.mark.promise

@@ -77,13 +77,13 @@ def put_to_the_test(place, wire, queue, process):
 
 
 def test_the_worker_in_javascript(deployment, scheduler, wire, start):
-    queue = pull_queue(scheduler, wire, lease="1s")
+    queue = pull_queue(scheduler, wire, lease="2s")
     process = start(needs("node"), str(ROOT / "examples" / "worker.mjs"), wire.url, queue, "8")
     put_to_the_test(deployment, wire, queue, process)
 
 
 def test_the_worker_in_go(deployment, scheduler, wire, start, tmp_path):
-    queue = pull_queue(scheduler, wire, lease="1s")
+    queue = pull_queue(scheduler, wire, lease="2s")
     program, source = str(tmp_path / "worker"), str(ROOT / "examples" / "worker.go")
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     subprocess.run([needs("go"), "build", "-o", program, source], check=True, cwd=tmp_path, env=environment, timeout=PATIENCE)  # fmt: skip

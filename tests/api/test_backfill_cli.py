@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from scylla_spark import Schedule, Scheduler, Trigger, cli
+from scylla_spark import Schedule, Scheduler, Trigger
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.context import Context
 from scylla_spark.client.schedules import backfills
 from tests.support.api_site import SiteConnection

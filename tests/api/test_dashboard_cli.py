@@ -10,7 +10,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from scylla_spark import cli
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.commands.top import NOTHING, screen, span
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.schemas import TASKS

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from scylla_spark import cli
 from scylla_spark.api.tasks import known_handlers
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.context import Context
 from scylla_spark.client import handlers
 from scylla_spark.client.handlers import Catalogue, catalogue, gathered

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from scylla_spark import NotificationRule, cli
+from scylla_spark import NotificationRule
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.commands.notify import _rules_of
 from scylla_spark.client import notification_rules
 from scylla_spark.config.settings import Settings, flatten

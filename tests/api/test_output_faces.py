@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from scylla_spark import cli
 from scylla_spark.api.leases import outputs
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.context import Context
 from scylla_spark.clock import to_us
 from scylla_spark.core.tasks.key import TaskKey

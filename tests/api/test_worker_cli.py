@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from scylla_spark import cli
+from scylla_spark.cli import one_command as cli
 from scylla_spark.errors import UnreachableError
 from scylla_spark.worker.connection import asked, site
 from scylla_spark.worker.worker import Worker

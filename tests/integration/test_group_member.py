@@ -82,7 +82,7 @@ def test_kafka_pythons_own_forgets_a_join_that_outlives_a_poll(settings):
 def test_a_join_that_outlives_a_poll_is_ended_by_the_next(settings):
     with rejoining(member(settings, "ours")) as reader:
         changed_metadata(reader)
-        assert polled(reader, lambda: joined(reader), 10)
+        assert polled(reader, lambda: joined(reader), 40)
 
 
 @pytest.mark.parametrize("assignor", [Assignor, CooperativeStickyAssignor])

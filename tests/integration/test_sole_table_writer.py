@@ -4,15 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from scylla_spark.errors import ConflictError
-from scylla_spark.io.kafka.sole_table_writer import SoleHolder
+from scylla_spark.io.kafka.sole_table_writer import PATIENCE_S, SoleHolder
 from scylla_spark.io.kafka.topic_setup import ensure_topics
+from scylla_spark.io.kafka.topics import admin
 from tests.support.freezing import frozen
 from tests.support.shared_broker import settings_on
+from tests.support.waiting import eventually
 
 HOLDER = """
 import sys
@@ -68,6 +69,14 @@ def answer(process):
     return next(line.removeprefix("answer ").strip() for line in process.stdout if line.startswith("answer "))
 
 
+def members(settings):
+    """How many members the group has whose join has ended."""
+    group = f"{settings.dispatch.group_id}-ingest"
+    with admin(settings) as client:
+        found = client.describe_groups([group])[group]
+    return len(found["members"]) if found["group_state"] == "Stable" else 0
+
+
 def test_a_newcomer_waits_until_the_holder_leaves(settings):
     first = SoleHolder(settings, "ingest", settings.topics.tasks)
     first.wait(20)
@@ -76,7 +85,7 @@ def test_a_newcomer_waits_until_the_holder_leaves(settings):
     first.check()
     second = SoleHolder(settings, "ingest", settings.topics.tasks)
     first.release()
-    second.wait(5)
+    second.wait(PATIENCE_S)
     second.check()
     with pytest.raises(ConflictError, match="stopped"):
         first.check()
@@ -87,24 +96,19 @@ def test_many_newcomers_leave_the_holder_alone(settings):
     first = SoleHolder(settings, "ingest", settings.topics.tasks)
     first.wait(20)
     others = [SoleHolder(settings, "ingest", settings.topics.tasks) for _ in range(3)]
-    time.sleep(4)
+    eventually(lambda: members(settings) == 4, PATIENCE_S, "all have joined", lambda: members(settings))
     first.check()
     first.release()
-    holders = []
+    eventually(lambda: any(member.held(0) for member in others), PATIENCE_S, "one of them follows")
+    assert sum(member.held(1) for member in others) == 1
     for member in others:
-        try:
-            member.wait(2)
-            holders.append(member)
-        except ConflictError:
-            pass
-    assert len(holders) == 1
-    holders[0].release()
+        member.release()
 
 
 def test_a_killed_holder_is_followed_after_its_session(settings, holder):
     os.kill(holder.pid, signal.SIGKILL)
     newcomer = SoleHolder(settings, "ingest", settings.topics.tasks)
-    newcomer.wait(15)
+    newcomer.wait(PATIENCE_S)
     newcomer.check()
     newcomer.release()
 
@@ -113,7 +117,7 @@ def test_a_frozen_holder_that_wakes_up_writes_no_more(settings, holder):
     assert asked(holder) == "still"
     with frozen(holder.pid):
         newcomer = SoleHolder(settings, "ingest", settings.topics.tasks)
-        newcomer.wait(15)
+        newcomer.wait(PATIENCE_S)
     assert asked(holder) == "refused"
     newcomer.check()
     newcomer.release()

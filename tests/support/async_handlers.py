@@ -178,9 +178,10 @@ async def extends(task: Task, ctx: TaskContext) -> None:
 
 
 @handler("a.wait_for_file", concurrency=100)
-async def wait_for_file(task: Task) -> None:
+async def wait_for_file(task: Task) -> int:
     while not Path(task.payload).exists():
         await asyncio.sleep(0.01)
+    return os.getpid()
 
 
 @handler("a.junk", concurrency=5)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from scylla_spark import cli
+from scylla_spark.cli import one_command as cli
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.tasks.key import TaskKey

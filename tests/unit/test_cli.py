@@ -483,6 +483,17 @@ def test_sentences_of_a_table_are_wrapped_between_words(capsys):
     assert max(len(line) + len(re.findall(r"[漢字]", line)) for line in lines) <= 100
 
 
+def test_cells_of_a_table_stand_below_each_other_whatever_their_letters_and_colours_are(capsys):
+    rows = [{"name": "日本語 and more of it", "state": "failed", "n": 7}, {"name": "é", "state": "new", "n": 1234}]
+    Output().rows(rows, ("name", "state", "n"))
+    assert capsys.readouterr().out.splitlines() == [
+        "name                   state      n",
+        "───────────────────────────────────",
+        "日本語 and more of it  failed     7",
+        "é                      new     1234",
+    ]
+
+
 @pytest.mark.usefixtures("terminal")
 def test_a_row_that_is_too_wide_for_a_table_is_a_record_with_its_values_whole(capsys):
     row = {

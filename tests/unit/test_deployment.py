@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark import cli
+from scylla_spark.cli import one_command as cli
 from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.core.records.command import Rules
 from scylla_spark.errors import (

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark import Queue, cli
+from scylla_spark import Queue
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.commands.queue import _value, _weights, put
 from scylla_spark.client.queues.files import read_queue_file
 from scylla_spark.client.queues.handle import QueueHandle, statuses, warning_of_delete

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from scylla_spark import cli
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.commands import calendar, schedule_backfill
 from scylla_spark.clock import iso, to_us
 from scylla_spark.errors import ArgumentError

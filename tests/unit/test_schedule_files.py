@@ -3,10 +3,13 @@
 import json
 import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
 from scylla_spark import Retry, Schedule, Trigger
+from scylla_spark.client.schedules import schedule as definitions
+from scylla_spark.client.schedules import sets
 from scylla_spark.client.schedules.files import read_file, read_files
 from scylla_spark.client.schedules.schedule import Constraint
 from scylla_spark.clock import to_us
@@ -204,3 +207,21 @@ at_least = 3
 """
     expected = Schedule("a", "report", Trigger.after("load", ["failed"], at_least=3)).definition
     assert [one.definition for one in read_files([put(text)])] == [expected]
+
+
+def test_a_definition_is_judged_once_and_is_the_schedule_that_python_makes(monkeypatch):
+    judged, judge = [], definitions.read_schedule
+    monkeypatch.setattr(definitions, "read_schedule", lambda value: judged.append(value) or judge(value))
+    assert Schedule.of(NIGHTLY.definition).definition == NIGHTLY.definition
+    assert len(judged) == 1
+
+
+def test_a_set_that_removes_nothing_is_put_without_reading_what_is_stored():
+    asked = []
+
+    def ask(kind, **fields):
+        asked.append((kind, fields["schedules"]))
+        return SimpleNamespace(done={"nightly": "added"})
+
+    assert sets.put(SimpleNamespace(ask=ask), [NIGHTLY], None, "me") == {"nightly": "added"}
+    assert asked == [("put", [NIGHTLY.definition])]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from scylla_spark import cli
+from scylla_spark.cli import one_command as cli
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Settings, flatten
 from scylla_spark.errors import ConfigError, SchedulerError

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from scylla_spark import cli
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.context import Context
 from scylla_spark.cli.output import Output
 from scylla_spark.cli.task_ids import task_key

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark import cli, log
+from scylla_spark import log
+from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.output import Output, error
 from scylla_spark.config.settings import Log
 from scylla_spark.core.tasks.key import TaskKey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -314,6 +315,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         check_collection(self.tags)
+        self._set_definition()
+        read_schedule(self.definition)
+
+    def _set_definition(self) -> None:
         retry = self.retry
         found: dict[str, Any] = {
             "name": self.name, "handler": self.handler, "trigger": self.trigger.definition,
@@ -328,7 +333,6 @@ class Schedule:
             "retry": None if retry is None else _retry(retry),
         }  # fmt: skip
         object.__setattr__(self, "definition", _without_none(found))
-        read_schedule(self.definition)
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> Schedule:
@@ -341,11 +345,23 @@ class Schedule:
         plain = {_ATTRIBUTES.get(name, name): value for name, value in definition.items()}
         retry = plain.get("retry")
         fields = plain | {
-            "trigger": Trigger(plain["trigger"]),
+            "trigger": _judged_trigger(plain["trigger"]),
             "constraints": [Constraint(one) for one in plain.get("constraints", ())],
             "retry": None if retry is None else Retry(**{_ATTRIBUTES.get(name, name): retry[name] for name in retry}),
         }  # fmt: skip
-        return cls(**fields)
+        made = object.__new__(cls)  # it is judged already, and a file may hold thousands
+        for one in dataclass_fields(cls):
+            if one.init:
+                object.__setattr__(made, one.name, fields.get(one.name, one.default))
+        made._set_definition()
+        return made
+
+
+def _judged_trigger(definition: Mapping[str, Any]) -> Trigger:
+    """A trigger whose definition was judged as a part of its schedule."""
+    made = object.__new__(Trigger)
+    made.definition = _without_none(definition)
+    return made
 
 
 _ATTRIBUTES: Final = {

@@ -34,9 +34,10 @@ def put(
         ArgumentError: one is refused, or two are of one name, or one waits for a schedule that is removed; then nothing is done.
         ConflictError: only new ones are to be stored, and one that was new is stored by now.
     """
-    _check_removals(plan.state(), schedules, prune, only_new=only_new)
     names = _names(schedules)
     _check_owner(schedules, prune)
+    if prune is not None:
+        _check_removals(plan.state(), schedules, prune, only_new=only_new)
     done: dict[str, str] = {}
     if only_new:
         known = compared(plan.state(), schedules, None, only_new=True)

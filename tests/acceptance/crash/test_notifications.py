@@ -30,15 +30,17 @@ def test_failures_are_reported_once_counted_and_resolved_across_a_kill(site):
     assert client.put_notification_rule(rule, author="me") == "added"
     for number in range(10):
         client.enqueue("errand", {"failures": 99}, ordering_id=f"fails-{number}", retry=Retry(0))
-    eventually(lambda: told(receiver) == [("failed", "first", 1)] and len(receiver.received) == 2, PATIENCE)
+    eventually(lambda: told(receiver)[:1] == [("failed", "first", 1)] and len(receiver.received) >= 2, PATIENCE)
     eventually(lambda: client.notification_rules()["broken"].open[0]["count"] == 10, PATIENCE)
     yield
     client = site.client()
-    eventually(lambda: len(told(receiver)) >= 2, PATIENCE, "the digest")
-    assert told(receiver)[1:] == [("failed", "repeated", 9)]
+    # one digest, or several where the machine is so slow that its failures took longer than one
+    eventually(lambda: sum(count for _, _, count in told(receiver)) == 10, PATIENCE, "the digest")
+    assert {(event, notice) for event, notice, _ in told(receiver)[1:]} == {("failed", "repeated")}
+    digests = len(told(receiver))
     client.enqueue("errand", {}, ordering_id="works").result(PATIENCE)
-    eventually(lambda: len(told(receiver)) >= 3, PATIENCE, "it is resolved")
-    assert told(receiver)[2:] == [("failed", "resolved", 10)]
+    eventually(lambda: len(told(receiver)) > digests, PATIENCE, "it is resolved")
+    assert told(receiver)[digests:] == [("failed", "resolved", 10)]
     assert client.notification_rules()["broken"].open == []
 
     first = messages(receiver)[0]
@@ -47,8 +49,8 @@ def test_failures_are_reported_once_counted_and_resolved_across_a_kill(site):
     done = site.call("notify", "test", "broken", "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)[0]["done"] == "arrived"
-    assert told(receiver)[3:] == [("test", "test", 1)]
-    assert not holds(lambda: len(told(receiver)) > 4, 3)
+    assert told(receiver)[digests + 1 :] == [("test", "test", 1)]
+    assert not holds(lambda: len(told(receiver)) > digests + 2, 3)
 
     rows = eventually(lambda: [r for r in site.rows("tasks").to_dicts() if r["queue"] == "_notify"], PATIENCE)
     assert {row["handler"] for row in rows} == {"scylla.notify"}

@@ -69,6 +69,7 @@ class Cron(NamedTuple):
         return None
 
 
+@lru_cache(maxsize=4_096)
 def cron(expression: str, tz: str = "UTC", gap: Gap = "next", fold: Fold = "first") -> Cron:
     """A checked expression.
 

@@ -23,6 +23,7 @@ from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.tasks.filter import read_filter
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import key_view
+from scylla_spark.core.tasks.lateness import could_start_us, lateness_us
 from scylla_spark.core.tasks.state import READY, STATES
 from scylla_spark.io.kafka.topics import announced
 
@@ -299,11 +300,11 @@ def _text(found: dict[str, Any]) -> bytes:
 def _overdue(counts: _Counts, lately: Beat, now: int) -> dict[str, Any]:
     """What is due and has not started, and how long it would take as things go."""
     count, row = counts.states[READY], counts.oldest
-    since = max(row["scheduled_time"], row["next_attempt_at"] or 0) if row is not None else now
+    since = could_start_us(row["next_attempt_at"] or row["scheduled_time"], row["enqueued_at"] or 0) if row else now
     return {
         "count": count,
         "oldest": key_view(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])) if row else None,
-        "late_ms": (now - since) / 1000 if row else None,
+        "late_ms": lateness_us(now, since) / 1000 if row else None,
         "drain_s": round(count * _LATELY_S / lately.ended, 1) if lately.ended and count else 0.0 if not count else None,
     }  # fmt: skip
 

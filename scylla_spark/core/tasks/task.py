@@ -382,7 +382,7 @@ class Invocation(NamedTuple):
     Attributes:
         id: unique within the dispatcher process.
         payload: JSON text.
-        planned_us: when this attempt was to start, microseconds since the epoch.
+        planned_us: when this attempt could start at the earliest, microseconds since the epoch; see `could_start_us`.
         timeout_ms: how long the handler may run.
         start_by_us: boot clock after which it must not start any more: until then we certainly own its partition.
         checkpoint: JSON text that an earlier attempt left behind; None: nothing.

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from scylla_spark.api.context import JSON, Api, Asked, Own, answers, router
 from scylla_spark.api.follow.activity import STEP_US, STEPS, Beat, Pulse
 from scylla_spark.api.http.event_stream import MEDIA_TYPE, EventStream
-from scylla_spark.api.tasks.views import KeyView, State
+from scylla_spark.api.tasks.views import KeyView
 from scylla_spark.client.tasks.explain import StatusAnswer, ask_status
 from scylla_spark.clock import boot_us, iso, now_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
@@ -24,8 +24,9 @@ from scylla_spark.core.tasks.filter import read_filter
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import key_view
 from scylla_spark.core.tasks.lateness import could_start_us, lateness_us
-from scylla_spark.core.tasks.state import READY, STATES
+from scylla_spark.core.tasks.state import READY
 from scylla_spark.io.kafka.topics import announced
+from scylla_spark.task_states import STATES, State
 
 routes = router()
 

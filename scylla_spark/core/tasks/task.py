@@ -18,6 +18,7 @@ from scylla_spark.core.tasks.output import FilePath
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.task_states import ENDED
 
 SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
@@ -35,7 +36,7 @@ CONTAINER_NOT_STARTED: Final = "container_not_started"
 RATE_LIMITED: Final = "rate_limited"  # kind of a failure of what yielded; its message is the key of the limit
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
-TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED, DUPLICATE})
+TERMINAL: Final = frozenset(ENDED)
 INHERITED: Final = "inherited"
 NOT_GIVEN: Final = -1
 """In place of a number of a retry policy that its task leaves out, on the wire between our parts and in tables."""

@@ -110,7 +110,7 @@ _ATTEMPT: Final = (
         "succeeded, failed, aborted, cancelled, expired, duplicate, timed_out, yielded; `attempts` also: started",
     ),
     Column("epoch", "bigint", "fencing number of the dispatcher that wrote it"),
-    Column("planned_at", "timestamp", "when the attempt was to start"),
+    Column("planned_at", "timestamp", "when the attempt could start at the earliest"),
     Column("started_at", "timestamp", "when it started; null: never"),
     Column("finished_at", "timestamp", "when it ended; null: not known yet"),
     Column("used", "int", "attempts so far that count against the retry policy"),

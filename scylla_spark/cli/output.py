@@ -297,7 +297,7 @@ def _text(value: Any) -> str:
     return visible_json(value)
 
 
-_COLORS: Final = {
+STATE_COLORS: Final = {
     "succeeded": "green", "failed": "red", "aborted": "red", "cancelled": "yellow", "expired": "yellow", "duplicate": "yellow",
     "running": "cyan", "retry_wait": "yellow", "ready": "bold",
 }  # fmt: skip
@@ -307,4 +307,4 @@ _ANSI: Final = {"green": "\x1b[32m", "red": "\x1b[31m", "yellow": "\x1b[33m", "c
 
 
 def _style(name: str, value: Any) -> str:
-    return _COLORS.get(value, "") if name in ("state", "outcome") and isinstance(value, str) else ""
+    return STATE_COLORS.get(value, "") if name in ("state", "outcome") and isinstance(value, str) else ""

@@ -10,10 +10,9 @@ from starlette.responses import Response
 from scylla_spark.dashboard.now_live import NowStream
 from scylla_spark.dashboard.page_request import Page, acts, shows, within
 from scylla_spark.dashboard.value_texts import segment
+from scylla_spark.task_states import STATES
 
-_OPEN: Final = ("scheduled", "ready", "running", "retry_wait")
 _LISTED: Final = 50
-_ENDED: Final = ("succeeded", "failed", "aborted", "cancelled", "expired", "duplicate")
 
 
 async def look(page: Page) -> Response:
@@ -66,7 +65,7 @@ def _states(overview: dict[str, Any]) -> list[dict[str, Any]]:
     history = overview["states_history"]
     return [
         {"name": state, "count": overview["states"][state], "history": [one["states"][state] for one in history]}
-        for state in (*_OPEN, *_ENDED)
+        for state in STATES
     ]
 
 

@@ -17,6 +17,7 @@ from datetime import UTC, date
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso, read_instant, to_us
+from scylla_spark.json_text import read_json
 
 PREFIX: Final = "payload."
 _AS_JSON: Final = "as_json."
@@ -92,7 +93,7 @@ def filled(fields: list[Field], given: Mapping[str, str]) -> tuple[list[Field], 
         given: what was typed, or `payload`.
     """
     try:
-        payload = read_json(given.get("payload") or "{}")
+        payload = read_value(given.get("payload") or "{}")
     except ValueError:
         return None
     if not isinstance(payload, dict) or not payload.keys() <= {one.name for one in fields}:
@@ -223,7 +224,7 @@ def _value(field: Field, text: str) -> Any:
     if field.kind == "text":
         return text.replace("\r\n", "\n")  # as browsers send the ends of lines
     if field.kind == "choice":
-        return read_json(plain) if plain in field.choices else _refuse("Choose one of those that are offered.")
+        return read_value(plain) if plain in field.choices else _refuse("Choose one of those that are offered.")
     if field.kind == "flag":
         return plain == "true" if plain in ("true", "false") else _refuse("Choose yes or no.")
     if field.kind == "whole":
@@ -232,7 +233,7 @@ def _value(field: Field, text: str) -> Any:
         return _whole(plain, "") if _WHOLE.fullmatch(plain) else _fraction(plain)
     if field.kind == "moment":
         return _moment(plain)
-    return _day(plain) if field.kind == "day" else read_json(text)
+    return _day(plain) if field.kind == "day" else read_value(text)
 
 
 def _whole(text: str, why: str) -> int:
@@ -263,14 +264,14 @@ def _day(text: str) -> str:
         raise ValueError("It is no day, such as 2026-01-31.") from None
 
 
-def read_json(text: str) -> Any:
+def read_value(text: str) -> Any:
     """The value of a JSON text that can be sent as JSON.
 
     Raises:
         ValueError: it is none, or it holds numbers or letters that no JSON can hold; a sentence.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = read_json(text)
         _written(value).encode()
     except (ValueError, RecursionError):
         raise ValueError("It is not JSON.") from None

@@ -14,8 +14,8 @@ from scylla_spark.dashboard.request_values import instant_text
 from scylla_spark.dashboard.task_as_command import copies
 from scylla_spark.dashboard.timeline import timeline
 from scylla_spark.dashboard.value_texts import segment
+from scylla_spark.task_states import OPEN
 
-_OPEN: Final = frozenset({"scheduled", "ready", "running", "retry_wait"})
 _BRIEF: Final = 8  # digits of a fingerprint that people see, and that are enough for a filter
 _LINES: Final = 500
 
@@ -24,7 +24,7 @@ async def look(page: Page) -> Response:
     """All that is known of a task."""
     path = _path(page)
     task = await page.own.get(path)
-    is_open = task["state"] in _OPEN
+    is_open = task["state"] in OPEN
     told, explained, lines = await asyncio.gather(  # each waits for somebody else: tables, dispatcher, Kafka
         page.own.get(f"{path}/attempts"), _explained(page, path, is_open=is_open), _lines(page, path)
     )

@@ -17,8 +17,8 @@ from scylla_spark.dashboard.payload_form import (
     fields_of,
     fields_sent,
     filled,
-    read_json,
     read_payload,
+    read_value,
 )
 from scylla_spark.dashboard.request_values import instant_text
 from scylla_spark.dashboard.value_texts import count_text, segment
@@ -256,7 +256,7 @@ def _body(form: Any) -> dict[str, Any]:
     body: dict[str, Any] = {name: form[name] for name in _TEXTS if form.get(name)}
     try:
         if form.get("payload", "").strip() and not form.get("typed"):
-            body["payload"] = read_json(form["payload"])
+            body["payload"] = read_value(form["payload"])
         if form.get("priority"):
             body["priority"] = int(form["priority"])
         body |= _retry(form)

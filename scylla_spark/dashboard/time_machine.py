@@ -21,21 +21,10 @@ from scylla_spark.dashboard.page_request import Page, acts, shows, within
 from scylla_spark.dashboard.request_values import instant_given, number_given, unreadable
 from scylla_spark.dashboard.value_texts import filter_term, segment
 from scylla_spark.duration import duration_us
+from scylla_spark.task_states import STATES
 
 SPANS: Final = {"1h": "Hour", "6h": "6 hours", "24h": "Day", "168h": "Week"}
 """Windows that end now: length → name."""
-STATES: Final = (
-    "scheduled",
-    "ready",
-    "running",
-    "retry_wait",
-    "succeeded",
-    "failed",
-    "aborted",
-    "cancelled",
-    "expired",
-    "duplicate",
-)
 LIMITS: Final = ("concurrency", "rate", "group_concurrency")
 """Fields of queues that the forecast is asked about."""
 _OURS: Final = frozenset({"same-origin", "none"})  # a link that was clicked here, and an address that was typed or kept

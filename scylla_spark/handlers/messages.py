@@ -33,6 +33,7 @@ class TaskRow(NamedTuple):
         last_error: kind and message of what ended the attempt before.
         tags: of the task.
         traceparent: trace and span in which it was enqueued.
+        planned_us: when this attempt could start at the earliest, microseconds since the epoch; 0: not known.
     """
 
     time_us: int
@@ -50,6 +51,7 @@ class TaskRow(NamedTuple):
     last_error: tuple[str, str] | None = None
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
+    planned_us: int = 0
 
 
 class Order(NamedTuple):
@@ -157,7 +159,7 @@ def _task_fields(item: Invocation, longest_ms: int) -> list[Any]:
     key = item.key
     return [
         key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
-        item.checkpoint, longest_ms, item.id, item.last_error, item.tags, item.traceparent,
+        item.checkpoint, longest_ms, item.id, item.last_error, item.tags, item.traceparent, item.planned_us,
     ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from scylla_spark.core.tasks.lateness import lateness_us
 from scylla_spark.errors import SetupError
 from scylla_spark.handlers.messages import Verdict
 from scylla_spark.handlers.shared_resources import setup
@@ -51,8 +52,8 @@ class OpenTelemetrySpans:
     def begin(self, attempt: Attempt) -> AttemptSpan:
         """The span of a call for one task: a child of the span in which that was enqueued."""
         told = {"key": str(attempt.key), "queue": attempt.queue, "attempt": attempt.number}
-        if attempt.number == 1:
-            told["lateness_ms"] = (attempt.started_us - attempt.key.time_us) / 1000
+        if attempt.number == 1 and attempt.planned_us:
+            told["lateness_ms"] = lateness_us(attempt.started_us, attempt.planned_us) / 1000
         return _begun(attempt, _context_of(attempt), told, [])
 
     def begin_batch(self, attempts: Sequence[Attempt]) -> AttemptSpan:

@@ -22,6 +22,7 @@ class Attempt(NamedTuple):
         queue: of the task.
         number: of the attempt, from 1.
         traceparent: trace and span in which the task was enqueued; None: in none.
+        planned_us: when it could start at the earliest, microseconds since the epoch; 0: not known.
         started_us: wall clock.
     """
 
@@ -30,6 +31,7 @@ class Attempt(NamedTuple):
     queue: str
     number: int
     traceparent: str | None
+    planned_us: int
     started_us: int
 
 
@@ -74,4 +76,4 @@ def attempt_of(handler: str, row: TaskRow, started_us: int) -> Attempt:
         started_us: wall clock.
     """
     key = TaskKey(row.time_us, row.ordering_id, row.uniqueness_key)
-    return Attempt(handler, key, row.queue, row.attempt, row.traceparent, started_us)
+    return Attempt(handler, key, row.queue, row.attempt, row.traceparent, row.planned_us, started_us)

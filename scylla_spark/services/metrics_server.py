@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Mapping
 
@@ -32,9 +31,8 @@ class MetricsServer:
     def __init__(self, settings: Metrics) -> None:
         self._registries: list[CollectorRegistry] = []
         self._routes = {"/metrics": Route(lambda _query: Reply(CONTENT_TYPE_LATEST, self._metrics()))}
-        names = (*settings.allowed_hosts, socket.gethostname())
         try:
-            self._server = ReadOnlyServer((settings.host, settings.port), self._routes, hosts=names)
+            self._server = ReadOnlyServer((settings.host, settings.port), self._routes, hosts=settings.allowed_hosts)
         except OSError as error:
             raise ConfigError(
                 f"Metrics cannot be served at {settings.host}, port {settings.port}: {error.strerror or error}.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import socket
 import threading
@@ -12,10 +11,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.host.host_names import HostNames, unknown_host
 
 JSON: Final = "application/json"
 MOST_CONNECTIONS: Final = 32
@@ -49,8 +49,7 @@ class ReadOnlyServer(ThreadingHTTPServer):
     Args:
         address: host and port to listen on; port 0 for any free one.
         routes: path → route.
-        hosts: names by which it may be asked. IP addresses and localhost always may: a site that points its own name at
-            this address, to read it with a visitor's browser, sends that name.
+        hosts: further names by which it may be asked, see `HostNames`.
         limit_s: how long a connection may last, in seconds.
         most: connections at once; further ones are closed with 503.
     """
@@ -68,7 +67,7 @@ class ReadOnlyServer(ThreadingHTTPServer):
         most: int = MOST_CONNECTIONS,
     ) -> None:
         self.routes = routes
-        self.hosts = {"localhost", address[0].lower(), *(host.lower() for host in hosts)}
+        self.hosts = HostNames(address[0], hosts)
         self._limit_s, self._most = limit_s, most
         self._open: dict[socket.socket, int] = {}
         self._lock = threading.Lock()
@@ -122,14 +121,6 @@ class ReadOnlyServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Silent: whoever asked has gone, or its time was over."""
 
-    def permits(self, host: str | None) -> bool:
-        """Whether a Host header names us."""
-        try:
-            name = urlsplit(f"//{host or ''}").hostname or ""
-        except ValueError:
-            return False
-        return bool(name) and (name in self.hosts or _is_address(name))
-
 
 class _Handler(BaseHTTPRequestHandler):
     """One request."""
@@ -141,8 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         route = self.server.routes.get(path)
-        if not self.server.permits(self.headers.get("Host")):
-            self._fail(403, "this name is not ours: ask by address, or list the name in metrics.allowed_hosts")
+        host = self.headers.get("Host")
+        if not self.server.hosts.permits(host):
+            self._fail(403, unknown_host(host, "metrics.allowed_hosts"))
         elif route is None:
             self._fail(404, "not found", paths=sorted(self.server.routes))
         else:
@@ -183,14 +175,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Silent: requests are not worth a line."""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _parameters(query: str, wanted: Sequence[str]) -> dict[str, str]:

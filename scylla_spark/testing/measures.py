@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.lateness import could_start_us, lateness_us
 from scylla_spark.testing.history import NEVER, History, Run
 
 
@@ -25,4 +26,6 @@ def lateness(history: History) -> list[int]:
     for run in history.runs:
         first[run.key] = min(run.start, first.get(run.key, NEVER))
     sent = history.acknowledged()
-    return sorted(first[key] - max(key.time_us, sent[key].at) for key in first.keys() & sent.keys())
+    return sorted(
+        lateness_us(first[key], could_start_us(key.time_us, sent[key].at)) for key in first.keys() & sent.keys()
+    )

@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
-from scylla_spark.clock import boot_us, from_us, now_us
+from scylla_spark.clock import boot_us, from_us, now_us, to_us
 from scylla_spark.core.leases.lines import LeasedLine
 from scylla_spark.core.leases.messages import CANCELLED, LOST, OK
 from scylla_spark.core.tasks.attempt_note import (
@@ -94,6 +94,7 @@ class Lease:
         last_error: why the attempt before did not succeed; None: nobody knows, or it did not fail.
         tags: of the task.
         traceparent: trace and span in which the task was enqueued, as W3C Trace Context writes them; None: in none.
+        planned_us: when this attempt could start at the earliest, microseconds since the epoch; 0: an older server does not tell.
         cancelled: is set when the task was cancelled: stop working on it.
         view: as the server told of it.
         lost: is set when the lease is not held any more, for whatever reason: somebody else may work on the task.
@@ -112,6 +113,8 @@ class Lease:
         self.last_error = None if error is None else LastError(error["kind"], error["message"])
         self.tags: tuple[str, ...] = tuple(told.get("tags", ()))
         self.traceparent: str | None = told.get("traceparent")
+        due_at = told.get("due_at")
+        self.planned_us = 0 if due_at is None else to_us(datetime.fromisoformat(due_at))
         self.cancelled = threading.Event()
         self.lost = threading.Event()
         self.token: str = view["lease"]

@@ -57,7 +57,9 @@ def _called(handler: Handler, lease: Lease) -> Verdict:
 
 def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:
     task = lease.task
-    span = spans.begin(Attempt(task.handler, task.key, task.queue, lease.attempt, lease.traceparent, now_us()))
+    span = spans.begin(
+        Attempt(task.handler, task.key, task.queue, lease.attempt, lease.traceparent, lease.planned_us, now_us())
+    )
     span.enter()
     verdict = _called(handler, lease)
     span.leave()

@@ -52,6 +52,16 @@ def test_tasks_are_counted_by_queue_and_by_stretch_of_their_scheduled_time(path)
     ]  # fmt: skip
 
 
+def test_a_task_is_not_late_before_it_was_enqueued_or_while_nobody_knows_when(path):
+    late, unknown = key(at(10)), key(at(10, 5))
+    append(path, TASKS, [task(late, 1, enqueued_at=from_us(at(10) + 30 * S)), task(unknown, 2, enqueued_at=None)])
+    starts = [(late, 31 * S), (unknown, 2 * S)]
+    append(
+        path, COMPLETIONS, [fact(one, 1, "succeeded", 2, started_at=from_us(one.time_us + us)) for one, us in starts]
+    )
+    assert [one["worst_us"] for one in cells(path)] == [S, 2 * S]
+
+
 def test_a_task_is_as_late_as_its_first_attempt_not_as_its_last(path):
     ran(path, {key(at(10)): 90 * S})
     append(path, ATTEMPTS, [fact(key(at(10)), 1, "failed", 1, started_at=from_us(at(10) + 3 * MS))])

@@ -32,6 +32,8 @@ _LEAVES = {
     "defaults",
     "signed_text",
     "table_place",
+    "task_states",
+    "json_text",
     "log",
 }
 _CORE = _LEAVES | {"core"}

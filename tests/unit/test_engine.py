@@ -41,6 +41,18 @@ def test_task_due_exactly_now_is_released(world):
     assert [i.key.uniqueness_key for i in world.at(1)] == ["u"]
 
 
+def test_lateness_counts_from_the_time_of_a_task_or_from_its_enqueueing_if_that_was_later(world):
+    world.enqueue(lane="past", due=-60, enqueued_us=NOW - 5 * SECOND)
+    world.enqueue(lane="ahead", due=-1, enqueued_us=NOW - 5 * SECOND)
+    planned = {one.key.ordering_id: one for one in world.pump()}
+    assert {lane: one.planned_us - NOW for lane, one in planned.items()} == {"past": -5 * SECOND, "ahead": -SECOND}
+    world.finish(planned["past"], FAILED, failure=Failure("x", "x"))
+    world.pump()
+    assert {fact.planned_us for fact in world.facts if fact.key.ordering_id == "past"} == {NOW - 5 * SECOND}
+    (again,) = world.at(3600)
+    assert again.planned_us > NOW
+
+
 def test_next_wake_is_the_time_of_the_earliest_head(world):
     world.enqueue(lane="a", due=5)
     world.enqueue(lane="b", due=3)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.tasks.filter import FIELDS, OneOf, Range, TaskFilter, fields_by_kind, read_filter, without_fields
-from scylla_spark.core.tasks.state import OPEN
 from scylla_spark.errors import ArgumentError
+from scylla_spark.task_states import OPEN
 
 NOW = to_us(datetime.fromisoformat("2026-11-22T12:00:00+00:00"))
 MINUTE = 60_000_000

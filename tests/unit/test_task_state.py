@@ -7,7 +7,8 @@ import pytest
 
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.state import STATE_SQL, STATES, attempts_of, completion_of, state_of
+from scylla_spark.core.tasks.state import STATE_SQL, attempts_of, completion_of, state_of
+from scylla_spark.task_states import STATES
 
 KEY = TaskKey(100, "o", "u")
 CASES = list(

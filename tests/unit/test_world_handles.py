@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from scylla_spark import Queue, Schedule, Scheduler, Trigger, handler, testing
 from scylla_spark.client.schedules.handle import ScheduleHandle
 from scylla_spark.client.tasks.handle import TaskHandle
+from scylla_spark.clock import to_us
 from scylla_spark.core.leases.messages import Granted
 from scylla_spark.core.leases.view import lease_view
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
@@ -170,10 +171,11 @@ def test_a_lease_is_told_of_as_the_api_tells():
         (lease,) = w.lease("gpu")
         assert (lease.tags, lease.traceparent) == (("a", "b"), TRACE)
         granted = Granted(
-            lease.token, task.key, 1, lease.epoch, "render", "gpu", '{"frame": 1}', lease.task.priority, 0, 30_000,
+            lease.token, task.key, 1, lease.epoch, "render", "gpu", '{"frame": 1}', lease.task.priority, lease.planned_us, 30_000,
             lease.view["max_ms"] * 1000, tags=("a", "b"), traceparent=TRACE,
         )  # fmt: skip
         assert lease.view == lease_view(granted)
+        assert lease.planned_us == to_us(START)  # it was enqueued at once, and is due at once
 
 
 def test_a_lease_of_a_queue_that_hands_over_once_has_ended_before_its_work():

@@ -16,15 +16,17 @@ from starlette.responses import Response
 from scylla_spark.api.context import JSON, Api, Asked, Own, answers, router
 from scylla_spark.api.follow.activity import STEP_US, STEPS, Beat, Pulse
 from scylla_spark.api.http.event_stream import MEDIA_TYPE, EventStream
-from scylla_spark.api.tasks.views import KeyView, State
+from scylla_spark.api.tasks.views import KeyView
 from scylla_spark.client.tasks.explain import StatusAnswer, ask_status
 from scylla_spark.clock import boot_us, iso, now_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.tasks.filter import read_filter
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import key_view
-from scylla_spark.core.tasks.state import READY, STATES
+from scylla_spark.core.tasks.lateness import could_start_us, lateness_us
+from scylla_spark.core.tasks.state import READY
 from scylla_spark.io.kafka.topics import announced
+from scylla_spark.task_states import STATES, State
 
 routes = router()
 
@@ -299,11 +301,11 @@ def _text(found: dict[str, Any]) -> bytes:
 def _overdue(counts: _Counts, lately: Beat, now: int) -> dict[str, Any]:
     """What is due and has not started, and how long it would take as things go."""
     count, row = counts.states[READY], counts.oldest
-    since = max(row["scheduled_time"], row["next_attempt_at"] or 0) if row is not None else now
+    since = could_start_us(row["next_attempt_at"] or row["scheduled_time"], row["enqueued_at"] or 0) if row else now
     return {
         "count": count,
         "oldest": key_view(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])) if row else None,
-        "late_ms": (now - since) / 1000 if row else None,
+        "late_ms": lateness_us(now, since) / 1000 if row else None,
         "drain_s": round(count * _LATELY_S / lately.ended, 1) if lately.ended and count else 0.0 if not count else None,
     }  # fmt: skip
 

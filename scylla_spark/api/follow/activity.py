@@ -13,6 +13,7 @@ from scylla_spark.api.follow.records_tail import LogTail
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.tasks.lateness import lateness_us
 from scylla_spark.core.tasks.task import FAILED, STARTED
 
 STEP_US: Final = 15_000_000
@@ -119,7 +120,7 @@ class Pulse:
         if fact.finished_us - now > max(self._ahead_us[0] if now - self._ahead_us[1] < 60_000_000 else 0, 0):
             self._ahead_us = (fact.finished_us - now, now)
         if fact.started_us and fact.planned_us:
-            self._step(fact.started_us, now).delays[_place(fact.started_us - fact.planned_us)] += 1
+            self._step(fact.started_us, now).delays[_place(lateness_us(fact.started_us, fact.planned_us))] += 1
         if fact.terminal:
             step = self._step(fact.finished_us or now, now)
             step.ended += 1
@@ -151,7 +152,7 @@ def _beat(first: int, steps: Iterable[_Step | None]) -> Beat:
 
 
 def _place(delay_us: int) -> int:
-    return int(_FINENESS * math.log2(max(delay_us, 0) / 1000 + 1))
+    return int(_FINENESS * math.log2(delay_us / 1000 + 1))
 
 
 def _percentile(delays: Counter[int], total: int, share: float) -> float | None:

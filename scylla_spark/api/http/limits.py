@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import re
-import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 from typing import Any, Final
@@ -24,6 +22,7 @@ from scylla_spark.api.http.request_slots import Places
 from scylla_spark.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
 from scylla_spark.api.problems import Kind, Problem
 from scylla_spark.config.settings import Api
+from scylla_spark.io.host.host_names import HostNames, unknown_host
 
 BODY_S: Final = 20.0  # for a whole request …
 BULK_S: Final = 600.0  # … or a whole bulk,
@@ -60,8 +59,7 @@ class Limits:
         self._max_output = max_output
         self._settings = settings
         self._metrics = metrics
-        self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
-        self._hosts |= {host.lower() for host in settings.allowed_hosts}
+        self._hosts = HostNames(settings.host, settings.allowed_hosts)
         public = urlsplit(settings.public_url or "")
         self._names, self._prefix = (*settings.allowed_hosts, public.netloc), public.path.rstrip("/")
         self._places = Places(settings.max_requests)
@@ -118,11 +116,8 @@ class Limits:
     def _refusal(self, scope: Scope, body: _Body, *, urgent: bool) -> tuple[Kind, str] | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
-        if not permits(host, self._hosts):
-            return (
-                problems.WRONG_HOST,
-                f"Nobody here is called {host[:100]!r}: ask by address, or list it in api.allowed_hosts.",
-            )
+        if not self._hosts.permits(host):
+            return problems.WRONG_HOST, unknown_host(host, "api.allowed_hosts")
         if scope["method"] not in SAFE_METHODS and is_foreign(
             host, _header(headers, b"origin"), _header(headers, b"sec-fetch-site"), self._names
         ):
@@ -248,23 +243,6 @@ def _is_lease_call(path: str) -> bool:
 
 def _header(headers: dict[bytes, bytes], name: bytes) -> str | None:
     return headers[name].decode("latin-1") if name in headers else None
-
-
-def permits(host: str, names: Sequence[str] | set[str]) -> bool:
-    """Whether a Host header names us: an IP address, or one of the names (in small letters)."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    return bool(name) and (name in names or _is_address(name))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 async def _drain(receive: Receive, scope: Scope) -> None:

@@ -295,6 +295,7 @@ class LeasedTaskView(BaseModel):
     ]
     tags: list[str]
     traceparent: Annotated[str | None, Field(description="Trace and span in which it was enqueued (W3C Trace Context)")]
+    due_at: Annotated[str, Field(description="When this attempt could start at the earliest: it is late from then on")]
 
 
 class LeaseView(BaseModel):

@@ -21,10 +21,11 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import id_of, key_view
-from scylla_spark.core.tasks.state import ENDED, RUNNING
+from scylla_spark.core.tasks.state import RUNNING
 from scylla_spark.core.tasks.task import CANCELLED
 from scylla_spark.errors import NotFoundError, UnreachableError
 from scylla_spark.io.kafka.command_sender import line_of
+from scylla_spark.task_states import ENDED
 
 routes = router()
 MOST_GRACE_MS: Final = 3_600_000

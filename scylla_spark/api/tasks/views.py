@@ -24,12 +24,10 @@ from scylla_spark.core.tasks.task import INHERITED, Failure, Retry
 from scylla_spark.core.tasks.trace_context import Traceparent, is_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration, duration_text
+from scylla_spark.task_states import State
 
 Span = Annotated[
     str | int | float, Field(description='A duration: "30s", "1h30m", or a number of seconds', examples=["30s"])
-]
-State = Literal[
-    "scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled", "expired", "duplicate"
 ]
 
 

@@ -308,13 +308,13 @@ def _passing(cli: Context, text: str, states: tuple[str, ...]) -> list[TaskKey]:
 
 
 def _open() -> tuple[str, ...]:
-    from scylla_spark.core.tasks.state import OPEN
+    from scylla_spark.task_states import OPEN
 
     return OPEN
 
 
 def _ended() -> tuple[str, ...]:
-    from scylla_spark.core.tasks.state import ENDED
+    from scylla_spark.task_states import ENDED
 
     return ENDED
 
@@ -327,7 +327,7 @@ def alone(*others: object) -> None:
 
 def state_names(names: list[str] | None) -> list[str] | None:
     """States of --state; `open` means all open states."""
-    from scylla_spark.core.tasks.state import OPEN
+    from scylla_spark.task_states import OPEN
 
     return None if not names else [state for name in names for state in (OPEN if name == "open" else (name,))]
 

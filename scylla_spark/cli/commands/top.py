@@ -11,8 +11,10 @@ import typer
 
 from scylla_spark.cli.api_call import ApiUrl, Authority, TokenFile, called, site_of
 from scylla_spark.cli.context import Context, context
+from scylla_spark.cli.output import STATE_COLORS
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, SchedulerError
+from scylla_spark.task_states import STATES
 from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
@@ -22,21 +24,6 @@ if TYPE_CHECKING:
     from scylla_spark.worker.connection import Site
 
 _LEAST_US: Final = 1_000_000
-_STATES: Final = (
-    "ready",
-    "running",
-    "retry_wait",
-    "scheduled",
-    "failed",
-    "aborted",
-    "succeeded",
-    "cancelled",
-    "expired",
-    "duplicate",
-)
-_COLORS: Final = {
-    "ready": "yellow", "running": "cyan", "retry_wait": "yellow", "failed": "red", "aborted": "red", "succeeded": "green",
-}  # fmt: skip
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 _WIDEST: Final = 40
 NOTHING: Final = "–"  # noqa: RUF001
@@ -97,12 +84,12 @@ def _show_once(cli: Context, overview: dict[str, Any]) -> None:
         cli.output.record(overview)
         return
     rows = [
-        {"queue": one["name"]} | {state: one["states"].get(state, 0) for state in _STATES} for one in overview["queues"]
+        {"queue": one["name"]} | {state: one["states"].get(state, 0) for state in STATES} for one in overview["queues"]
     ]
     for banner in overview["banners"]:
         cli.output.say(f"{banner['text']} {banner['hint']}")
     cli.output.say(_lateness(overview).plain)
-    cli.output.rows(rows, ("queue", *_STATES), empty="No queue has tasks yet.")
+    cli.output.rows(rows, ("queue", *STATES), empty="No queue has tasks yet.")
 
 
 def _show_live(cli: Context, site: Site, every_us: int) -> None:
@@ -143,8 +130,8 @@ def _head(overview: dict[str, Any]) -> RenderableType:
     from rich.text import Text
 
     states = Text("  ").join(
-        Text(f"{state.replace('_', ' ')} {overview['states'][state]:,}", style=_COLORS.get(state, ""))
-        for state in _STATES
+        Text(f"{state.replace('_', ' ')} {overview['states'][state]:,}", style=STATE_COLORS.get(state, ""))
+        for state in STATES
     )
     return Group(Text(f"scylla-spark, {overview['at']}", style="dim"), states, _lateness(overview), Text(""))
 
@@ -169,13 +156,13 @@ def _queues(overview: dict[str, Any]) -> RenderableType:
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("queue", max_width=_WIDEST, no_wrap=True, overflow="ellipsis")
-    for state in _STATES:
+    for state in STATES:
         table.add_column(state.replace("_", " "), justify="right")
     for one in overview["queues"]:
-        counts = [one["states"].get(state, 0) for state in _STATES]
+        counts = [one["states"].get(state, 0) for state in STATES]
         cells = [
-            Text(f"{count:,}", style=_COLORS.get(state, "") if count else "dim")
-            for state, count in zip(_STATES, counts, strict=True)
+            Text(f"{count:,}", style=STATE_COLORS.get(state, "") if count else "dim")
+            for state, count in zip(STATES, counts, strict=True)
         ]
         table.add_row(Text(visible(one["name"])), *cells)
     return table

@@ -10,9 +10,9 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.tasks.filter import OneOf, TaskFilter
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.state import OPEN
 from scylla_spark.io.delta.queue_stats import QueueCounts, counted
 from scylla_spark.io.delta.task_pages import TaskPages
+from scylla_spark.task_states import OPEN
 
 _SENT_AT_ONCE: Final = 5_000
 

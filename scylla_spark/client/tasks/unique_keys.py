@@ -19,11 +19,11 @@ from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.tasks.key import TaskKey, partition_of
-from scylla_spark.core.tasks.state import OPEN
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.io.delta.rows import IDENTITY, in_us
 from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.schemas import TASKS
+from scylla_spark.task_states import OPEN
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,6 +10,7 @@ from scylla_spark.core.engine.memory_use import Holding, attempt_bytes, cost_of
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.lateness import could_start_us
 from scylla_spark.core.tasks.stored_records import NOTHING, Known
 from scylla_spark.core.tasks.task import LastError
 
@@ -150,6 +151,11 @@ class Entry:
         """What is known of its attempts."""
         next_us = self.next_us if self.settled else 0
         return Known(False, self.attempt, self.used, next_us, self.work, self.error, self.place)
+
+    @property
+    def planned_us(self) -> int:
+        """When the next attempt could start at the earliest; its lateness counts from then."""
+        return could_start_us(self.next_us, self.data.enqueued_us)
 
     @property
     def expires_us(self) -> int:

@@ -212,7 +212,7 @@ class Release:
             partition.reassure(lane)
             lane.state = STARTING
             start = Fact(
-                entry.key, entry.attempt + 1, STARTED, now, planned_us=entry.next_us, used=entry.used + 1, work=left_behind(entry)
+                entry.key, entry.attempt + 1, STARTED, now, planned_us=entry.planned_us, used=entry.used + 1, work=left_behind(entry)
             )  # fmt: skip
             self._recorder.record(partition, start, now)
             return None
@@ -223,7 +223,7 @@ class Release:
         assert partition.mine is not None
         invocation = Invocation(
             self._state.next_number(), entry.key, attempt, partition.mine.epoch, data.handler or turn.policy.handler, data.queue,
-            data.payload, data.priority, entry.next_us, data.timeout_ms or turn.policy.timeout_ms, self._start_by_us,
+            data.payload, data.priority, entry.planned_us, data.timeout_ms or turn.policy.timeout_ms, self._start_by_us,
             entry.work.checkpoint if entry.work is not None else None, entry.error, entry.expires_us, data.tags,
             data.traceparent,
         )  # fmt: skip

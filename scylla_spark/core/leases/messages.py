@@ -118,7 +118,7 @@ class Granted(NamedTuple):
         token: what proves the lease; empty: the task has ended with this.
         attempt: number of this attempt, from 1.
         epoch: of the owner that gave it.
-        planned_us: when this attempt was to start, microseconds since the epoch.
+        planned_us: when this attempt could start at the earliest, microseconds since the epoch.
         lease_ms: how long the lease lasts after each sign of life.
         until_us: how long it can be kept at most.
         checkpoint: JSON text that an earlier attempt left behind.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from scylla_spark.clock import iso
 from scylla_spark.core.leases.messages import Granted
 from scylla_spark.core.tasks.key_view import key_view
 
@@ -21,7 +22,7 @@ def lease_view(granted: Granted) -> dict[str, Any]:
         "attempt": granted.attempt, "epoch": str(granted.epoch),
         "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
         "last_error": granted.last_error._asdict() if granted.last_error is not None else None,
-        "tags": list(granted.tags), "traceparent": granted.traceparent,
+        "tags": list(granted.tags), "traceparent": granted.traceparent, "due_at": iso(granted.planned_us),
     }  # fmt: skip
     return {
         "lease": granted.token, "expires_in_ms": granted.lease_ms, "beat_every_ms": max(granted.lease_ms // 3, 50),

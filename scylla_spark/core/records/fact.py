@@ -92,7 +92,7 @@ class Fact(NamedTuple):
         outcome: an outcome, "started", or "too_late" (an answer to a cancel).
         started_us: start of the attempt, microseconds since the epoch; 0 if it never began.
         finished_us: its end; 0 for "started".
-        planned_us: when the attempt was to start.
+        planned_us: when the attempt could start at the earliest.
         used: attempts that count against the retry policy, this one included.
         next_us: earliest next start; None where the task ended (or for "started").
         result: JSON text.

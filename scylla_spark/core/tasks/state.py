@@ -7,15 +7,12 @@ from typing import Final
 
 from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.tasks.attempt_order import attempt_order
-from scylla_spark.core.tasks.task import STARTED, TERMINAL
+from scylla_spark.core.tasks.task import STARTED
 
 SCHEDULED: Final = "scheduled"
 READY: Final = "ready"
 RUNNING: Final = "running"
 RETRY_WAIT: Final = "retry_wait"
-OPEN: Final = (SCHEDULED, READY, RUNNING, RETRY_WAIT)
-ENDED: Final = tuple(sorted(TERMINAL, reverse=True))
-STATES: Final = (*OPEN, *ENDED)
 NO_HANDLER: Final = "no_handler"
 """Why a due task waits: no dispatcher has its handler, or the executor of the handler is off."""
 

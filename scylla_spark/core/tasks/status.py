@@ -15,10 +15,12 @@ from scylla_spark.core.tasks.fold_commands import Folded
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import OutputLink, read_links
 from scylla_spark.core.tasks.run_name import run_name
-from scylla_spark.core.tasks.state import OPEN, attempts_of, completion_of, state_of
+from scylla_spark.core.tasks.state import attempts_of, completion_of, state_of
 from scylla_spark.core.tasks.task import STARTED, Failure, Retry
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import TaskFailed
+from scylla_spark.json_text import read_json
+from scylla_spark.task_states import OPEN
 
 DETAILS: Final = 20
 
@@ -210,13 +212,9 @@ def _span(ms: int | None) -> timedelta | None:
 def _read(text: str | None) -> Any:
     """What a worker reported, if that is JSON: any program may have written the fact."""
     try:
-        return None if text is None else json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return None if text is None else read_json(text)
+    except ValueError:
         return None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON.")
 
 
 def _instant(us: int) -> datetime | None:

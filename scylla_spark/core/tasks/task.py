@@ -18,6 +18,7 @@ from scylla_spark.core.tasks.output import FilePath
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.task_states import ENDED
 
 SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
@@ -35,7 +36,7 @@ CONTAINER_NOT_STARTED: Final = "container_not_started"
 RATE_LIMITED: Final = "rate_limited"  # kind of a failure of what yielded; its message is the key of the limit
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
-TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED, DUPLICATE})
+TERMINAL: Final = frozenset(ENDED)
 INHERITED: Final = "inherited"
 NOT_GIVEN: Final = -1
 """In place of a number of a retry policy that its task leaves out, on the wire between our parts and in tables."""
@@ -382,7 +383,7 @@ class Invocation(NamedTuple):
     Attributes:
         id: unique within the dispatcher process.
         payload: JSON text.
-        planned_us: when this attempt was to start, microseconds since the epoch.
+        planned_us: when this attempt could start at the earliest, microseconds since the epoch; see `could_start_us`.
         timeout_ms: how long the handler may run.
         start_by_us: boot clock after which it must not start any more: until then we certainly own its partition.
         checkpoint: JSON text that an earlier attempt left behind; None: nothing.

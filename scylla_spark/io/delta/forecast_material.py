@@ -9,7 +9,7 @@ from scylla_spark.clock import from_us, iso
 from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError, NotFoundError
-from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions, hours_between
+from scylla_spark.io.delta.rows import IDENTITY, could_start_us, epoch_us, first_completions, hours_between
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 
@@ -98,8 +98,7 @@ def _shaped(ran: pl.DataFrame) -> pl.DataFrame:
     shaped = ran.select(
         epoch_us("scheduled_time").alias("time_us"), "ordering_id", "uniqueness_key",
         pl.col("queue").fill_null(DEFAULT_QUEUE), pl.col("handler").fill_null(""), pl.col("priority").fill_null(0),
-        # a task that was enqueued again after its start must not seem to have come later than it did
-        known_us=pl.max_horizontal(epoch_us("scheduled_time"), pl.min_horizontal("enqueued_at", started)),
+        known_us=could_start_us(epoch_us("scheduled_time"), pl.col("enqueued_at"), started),
         started_us=started, finished_us=pl.max_horizontal("finished_us", "last_us"),
         lasted_us=(pl.col("finished_us") - pl.col("last_us")).clip(lower_bound=0) // together,
         earlier=pl.when(pl.col("earlier").list.len() > 0).then("earlier"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.open_table import UNKNOWN, State
-from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions
+from scylla_spark.io.delta.rows import IDENTITY, could_start_us, epoch_us, first_completions
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 
@@ -144,7 +144,7 @@ def _known(readers: TableReader, hours: list[int]) -> pl.LazyFrame:
         started_us=pl.min_horizontal("first_us", "last_us"),
         ended=pl.col("ended").fill_null(value=False),
         due_us=epoch_us("scheduled_time"),
-        came_us=epoch_us("enqueued_at").fill_null(0),
+        came_us=epoch_us("enqueued_at"),
     )  # fmt: skip
 
 
@@ -153,8 +153,7 @@ def _numbers_of(known: pl.LazyFrame, now: int | None = None) -> pl.DataFrame:
     import polars as pl
 
     rows = known if now is None else known.filter(pl.col("due_us") <= now)
-    # a task that was enqueued again after its start must not seem to have come later than it did
-    rows = rows.with_columns(known_us=pl.max_horizontal("due_us", pl.min_horizontal("came_us", "started_us")))
+    rows = rows.with_columns(known_us=could_start_us(pl.col("due_us"), pl.col("came_us"), pl.col("started_us")))
     rows = rows.with_columns(
         at_us=pl.col("due_us") // STEP_US * STEP_US,
         late_us=(pl.col("started_us") - pl.col("known_us")).clip(lower_bound=0),

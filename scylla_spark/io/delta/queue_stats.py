@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.core.tasks.key import HOUR_US, place_of
-from scylla_spark.core.tasks.state import ENDED
 from scylla_spark.core.tasks.task import TIMED_OUT
 from scylla_spark.io.delta.rows import IDENTITY
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS
+from scylla_spark.task_states import ENDED
 
 if TYPE_CHECKING:
     import polars as pl

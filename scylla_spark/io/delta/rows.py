@@ -65,6 +65,19 @@ def epoch_us(name: str) -> pl.Expr:
     return pl.col(name).dt.epoch("us")
 
 
+def could_start_us(due: pl.Expr, enqueued: pl.Expr, started: pl.Expr) -> pl.Expr:
+    """When tasks could start at the earliest, as `core.tasks.lateness.could_start_us` says; all in microseconds since the epoch.
+
+    Args:
+        due: their scheduled times.
+        enqueued: their newest enqueueings; null: not known.
+        started: of their first attempts, null: none. A task that was enqueued again after its start is not taken to have come later.
+    """
+    import polars as pl
+
+    return pl.max_horizontal(due, pl.min_horizontal(enqueued.fill_null(0), started))
+
+
 def scan_row(row: Mapping[str, Any]) -> ScanRow:
     """What the tables say of one task; `row` holds the columns of `tasks` and, where known, of its newest attempt."""
     known = row["data_offset"] is not None

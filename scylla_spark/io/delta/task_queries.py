@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.tasks.key import TaskKey, partition_of
-from scylla_spark.core.tasks.state import OPEN, STATES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.rejected_records import RejectedRecords
@@ -23,6 +22,7 @@ from scylla_spark.io.delta.rows import (
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_status_rows import LISTED, status_rows, with_state
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TABLES
+from scylla_spark.task_states import OPEN, STATES
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,7 +11,7 @@ from scylla_spark.core.tasks.filter import OneOf, Range, TaskFilter
 from scylla_spark.core.tasks.run_name import AFTER_NAME
 from scylla_spark.core.tasks.state import READY, STATE_SQL
 from scylla_spark.defaults import DEFAULT_QUEUE
-from scylla_spark.io.delta.rows import IDENTITY, first_completions, newest_attempts
+from scylla_spark.io.delta.rows import IDENTITY, could_start_us, epoch_us, first_completions, newest_attempts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -183,7 +183,7 @@ def _range(one: Range, now: int) -> pl.Expr:
     import polars as pl
 
     if one.field == "late":
-        late_us = pl.lit(now) - pl.col("next_attempt_at").dt.epoch("us")
+        late_us = pl.lit(now) - could_start_us(epoch_us("next_attempt_at"), epoch_us("enqueued_at"), pl.lit(now))
         return (pl.col("state") == READY) & _between(late_us, one.low, one.high)
     if one.field in _NUMBERS:
         return _between(pl.col(_NUMBERS[one.field]), one.low, one.high)

@@ -106,7 +106,7 @@ def describe_due(engine: Engine, now: int) -> dict[str, float]:
         now: microseconds since the epoch.
     """
     heads = (place.lane.active for place in islice(engine.due(), _MOST_DUE))
-    since = [head.next_us for head in heads if head is not None]
+    since = [head.planned_us for head in heads if head is not None]
     overdue = sum(planned_us < now - STALE_US for planned_us in since)
     return {
         "ready": len(since),

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from scylla_spark.core.engine.leases.worker_session import EndedLease
 from scylla_spark.core.engine.runs import Run
+from scylla_spark.core.tasks.lateness import lateness_us
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.services.metrics_server import PREFIX
 
@@ -84,7 +85,7 @@ class DispatchMetrics:
 
     def _started(self, invocation: Invocation, started_us: int) -> None:
         place = (invocation.queue, invocation.handler)
-        delay_us = max(started_us - invocation.planned_us, 0)
+        delay_us = lateness_us(started_us, invocation.planned_us)
         self.stale += delay_us > STALE_US
         labels = (*place, *self._payload(invocation)) if self._labels else place
         self._delay.observe(labels, delay_us / 1e6)

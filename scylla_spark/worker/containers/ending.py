@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.task import (
     ABORTED,
@@ -16,6 +15,7 @@ from scylla_spark.core.tasks.task import (
 from scylla_spark.handlers.call import OK, encode_result, failed
 from scylla_spark.handlers.isolation import MEMORY_EXCEEDED
 from scylla_spark.handlers.messages import Verdict
+from scylla_spark.json_text import read_json
 from scylla_spark.worker.containers.last_lines import LastLines
 
 EXIT: Final = "container_exit"
@@ -126,13 +126,8 @@ def verdict_of_output(out: LastLines) -> Verdict:
                 return failed("result_too_large", words)
             continue
         try:
-            value = json.loads(line.decode(), parse_constant=_no_number)
-        except (ValueError, RecursionError):
+            value = read_json(line.decode())
+        except ValueError:
             continue
         return OK if value is None else encode_result(value)
     return OK
-
-
-def _no_number(text: str) -> NoReturn:
-    """NaN and Infinity are not JSON, though Python reads them."""
-    raise ValueError(text)

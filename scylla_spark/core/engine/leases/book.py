@@ -193,7 +193,7 @@ class LeaseBook:
         policy, gate = self._state.policy_of(data), self._gates.of(data.queue)
         invocation = Invocation(
             0, entry.key, entry.attempt, mine.epoch, data.handler or "", data.queue, data.payload, data.priority,
-            entry.key.time_us, 0,
+            entry.planned_us, 0,
         )  # fmt: skip
         return Run(partition, lane, entry, invocation, LEASED, gate, retry_of(data, policy))
 

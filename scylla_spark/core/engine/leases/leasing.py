@@ -216,6 +216,6 @@ def _invocation(partition: Partition, head: Entry) -> Invocation:
         data.queue,
         data.payload,
         data.priority,
-        head.next_us,
+        head.planned_us,
         0,
     )

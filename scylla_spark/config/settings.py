@@ -179,6 +179,11 @@ class Dispatch(Section):
         "spark",
         description="what reads due tasks where there are many: Spark, or a reader without a JVM, with which dispatch starts in seconds",
     )
+    runs_on: Literal["auto", "local", "spark"] = Field(
+        "auto",
+        description="where handlers run that do not say so: beside the dispatcher, or in Spark workers; auto: in Spark workers if the "
+        "master is a cluster and dispatchers have Spark workers",
+    )
     trigger: Duration = Field(
         duration("5s"), description="pause between look-ahead scans; a taken partition is scanned at once"
     )
@@ -560,6 +565,11 @@ class Settings(BaseSettings):
         if self.ingest.default_handler is not None and not is_name(self.ingest.default_handler):
             raise ValueError(f"ingest.default_handler is not the name of a handler; names are {RULE}")
         return self
+
+    @property
+    def has_spark_workers(self) -> bool:
+        """Whether dispatchers may start Spark workers; without a Spark session they cannot."""
+        return self.spark_workers.max > 0 and self.dispatch.scan == "spark"
 
     @property
     def tables_path(self) -> str:

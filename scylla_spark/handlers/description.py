@@ -24,7 +24,12 @@ _MOST_ABOUT: Final = 300
 MOST_SCHEMA: Final = 12_000  # characters; twice that, with quotes escaped, fits into a message of a forkserver
 
 
-EXECUTOR_NAMES: Final = ("local", "spark", "connect")
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+CONNECT: Final = "connect"
+AUTO: Final = "auto"
+"""Stands in `HandlerInfo.runs_on` until the settings of a dispatcher replace it by `local` or `spark`."""
+EXECUTOR_NAMES: Final = (LOCAL, SPARK, CONNECT)
 """What a handler may choose by `runs_on`; `services.dispatch.executor_catalog` names the module of each."""
 
 
@@ -52,7 +57,7 @@ class HandlerInfo:
 
     Attributes:
         name: registered name.
-        runs_on: name of its executor (see `services.dispatch.executor_catalog`).
+        runs_on: name of its executor (see `services.dispatch.executor_catalog`), or `AUTO`.
         max_batch: None for one task a call; else the most tasks one call takes (a batch handler).
         timeout_ms: None means the deployment's default.
         retry: None means the deployment's default.
@@ -63,7 +68,7 @@ class HandlerInfo:
     """
 
     name: str
-    runs_on: str = "local"
+    runs_on: str = LOCAL
     max_batch: int | None = None
     timeout_ms: int | None = None
     retry: Retry | None = None

@@ -17,7 +17,7 @@ from scylla_spark.core.tasks.task import Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.handlers import signature as handler_signature
-from scylla_spark.handlers.description import EXECUTOR_NAMES, HandlerInfo
+from scylla_spark.handlers.description import AUTO, CONNECT, EXECUTOR_NAMES, HandlerInfo
 from scylla_spark.handlers.isolation import SANDBOX, Isolation, Wishes, asked_by
 from scylla_spark.handlers.signature import Signature
 from scylla_spark.name import RULE, is_name
@@ -52,7 +52,7 @@ def handler(
     *,
     retry: Retry | None = None,
     timeout: object = None,
-    runs_on: str = "local",
+    runs_on: str | None = None,
     max_batch: int | None = None,
     concurrency: int | None = None,
     isolation: str | None = None,
@@ -75,8 +75,8 @@ def handler(
             "charge" gets the function registered as "charge", or else the one with the highest version.
         retry: when failed tasks run again; default: the deployment's policy.
         timeout: how long one call may run (duration, more than 0); default: the deployment's.
-        runs_on: "local" (a child process beside the dispatcher), "spark" (a Spark executor) or "connect" (a child process with a
-            session of Spark Connect, `ctx.spark`).
+        runs_on: "local" (a child process beside the dispatcher), "spark" (a Spark worker) or "connect" (a child process with a
+            session of Spark Connect, `ctx.spark`). Default: as `dispatch.runs_on` says.
         max_batch: most tasks in one call, from 1.
         concurrency: of an `async def` function: how many of its tasks share the event loop of its child process, from 1 to
             10,000. Default: 100.
@@ -98,7 +98,7 @@ def handler(
             f"{shown(name)} is not a handler name.",
             hint=f'Use {RULE}, the @ only before a version: "mail.send" or "charge@2".',
         )
-    if runs_on not in EXECUTOR_NAMES:
+    if runs_on is not None and runs_on not in EXECUTOR_NAMES:
         raise ArgumentError(
             f"Handler {name!r} has runs_on={runs_on!r}.", hint=f"Choose one of: {', '.join(EXECUTOR_NAMES)}."
         )
@@ -116,7 +116,7 @@ def handler(
         at_once = _concurrency(name, concurrency, runs_on, is_async=taken.is_async)
         _check_apart(name, apart, runs_on, is_async=taken.is_async)
         _check_session(name, runs_on, taken, max_batch)
-        info = HandlerInfo(name, runs_on, max_batch, timeout_ms, retry, at_once, apart, rate_keys=rate_keys)
+        info = HandlerInfo(name, runs_on or AUTO, max_batch, timeout_ms, retry, at_once, apart, rate_keys=rate_keys)
         _add(Handler(info, function, taken))
         return function
 
@@ -133,11 +133,11 @@ def _rate_keys(name: str, asked: str | Sequence[str]) -> tuple[str, ...]:
     return keys
 
 
-def _concurrency(name: str, asked: int | None, runs_on: str, *, is_async: bool) -> int | None:
-    if is_async and runs_on != "local":
+def _concurrency(name: str, asked: int | None, runs_on: str | None, *, is_async: bool) -> int | None:
+    if is_async and runs_on == CONNECT:
         raise ArgumentError(
             f"Handler {name!r} is `async def` and has runs_on={runs_on!r}.",
-            hint="Event loops are there beside the dispatcher only: leave out runs_on, or make it a plain function.",
+            hint="Sessions of Spark Connect are for plain functions: leave out runs_on, or make it a plain function.",
         )
     if asked is not None and not is_async:
         raise ArgumentError(
@@ -149,18 +149,18 @@ def _concurrency(name: str, asked: int | None, runs_on: str, *, is_async: bool) 
     return (asked or AT_ONCE) if is_async else None
 
 
-def _check_apart(name: str, asked: Isolation | None, runs_on: str, *, is_async: bool) -> None:
-    if asked is None or (runs_on == "local" and not is_async):
+def _check_apart(name: str, asked: Isolation | None, runs_on: str | None, *, is_async: bool) -> None:
+    if asked is None or (runs_on != CONNECT and not is_async):
         return
     what = 'isolation="sandbox"' if asked.level == SANDBOX else "limits of its own"
     raise ArgumentError(
         f"Handler {name!r} asks for {what}, and " + ("is `async def`." if is_async else f"has runs_on={runs_on!r}."),
-        hint="Only plain functions that run beside the dispatcher have children of their own kind.",
+        hint="Only plain functions without a session of Spark Connect have children of their own kind.",
     )
 
 
-def _check_session(name: str, runs_on: str, taken: Signature, max_batch: int | None) -> None:
-    if runs_on != "connect" or (max_batch is None and taken.parameters == 2):
+def _check_session(name: str, runs_on: str | None, taken: Signature, max_batch: int | None) -> None:
+    if runs_on != CONNECT or (max_batch is None and taken.parameters == 2):
         return
     raise ArgumentError(
         f'Handler {name!r} has runs_on="connect" and ' + ("max_batch." if max_batch else "takes no context."),

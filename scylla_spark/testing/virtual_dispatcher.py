@@ -38,6 +38,7 @@ from scylla_spark.core.tasks.task import (
 )
 from scylla_spark.errors import NotFoundError
 from scylla_spark.executors.backlog import Backlog
+from scylla_spark.handlers.description import AUTO, LOCAL
 from scylla_spark.handlers.messages import task_row
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.handlers.registry import Handler
@@ -104,7 +105,10 @@ class VirtualDispatcher:
         self._counted = counted
         self._noted = noted
         self._policies = HandlerPolicies(settings, self.queues, children=0)
-        infos = {name: one.info for name, one in handlers.items()}
+        infos = {
+            name: replace(one.info, runs_on=LOCAL) if one.info.runs_on == AUTO else one.info
+            for name, one in handlers.items()
+        }
         self._policies.know(infos, {info.executor for info in infos.values()})
         limits = engine_limits(settings)
         in_flight = limits.max_in_flight * limits.partitions

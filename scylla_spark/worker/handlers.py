@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from scylla_spark.errors import ArgumentError, ConfigError, SchedulerError
 from scylla_spark.handlers.call import describe, stack_of
+from scylla_spark.handlers.description import AUTO, LOCAL
 from scylla_spark.handlers.registry import Handler, load, unregistered
 
 ANY: Final = "*"
@@ -36,7 +37,7 @@ def resolved(source: Source) -> dict[str, Handler]:
     ours = {
         name: entry
         for name, entry in found.items()
-        if entry.info.max_batch is None and entry.info.runs_on == "local" and entry.info.isolation is None
+        if entry.info.max_batch is None and entry.info.runs_on in (AUTO, LOCAL) and entry.info.isolation is None
     }
     if not ours:
         raise ArgumentError(

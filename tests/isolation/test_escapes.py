@@ -18,6 +18,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.executors.local.local_executors import KIND
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import FIRST_USER, Sandboxed
+from scylla_spark.executors.spark.worker import WorkerConfig, pool_of
 from tests.isolation import attacks
 from tests.support.executor_conformance import GRACE_S, Running, invocation
 from tests.support.processes import alive
@@ -230,3 +231,16 @@ def test_without_a_sandbox_nothing_runs_and_tasks_say_why(monkeypatch, tmp_path,
     running.executor.stop(drain_s=0)
     assert (found.outcome, found.failure.kind) == ("failed", "isolation_unavailable")
     assert ("No permissions" if why == "refused" else "apt-get install bubblewrap") in found.failure.message
+
+
+def test_a_spark_worker_keeps_a_handler_in_a_sandbox_of_its_node(place):
+    config = WorkerConfig((MODULE,), 1, GRACE_S, auto="spark", hidden=(place["data_dir"],))
+    running = Running(pool_of(config, None), slack_s=60)
+    executor = running.executor
+    try:
+        assert holds(lambda: "own/attack.look" in executor.rooms(), within=60)
+        found = running.one("attack.look")
+        assert (found.outcome, found.work.isolation) == ("succeeded", "sandbox"), found.failure
+        assert json.loads(found.result)["interfaces"] == ["lo"]
+    finally:
+        executor.stop(drain_s=0)

@@ -262,5 +262,15 @@ def test_an_executor_that_is_off_is_the_same_case_and_the_answer_says_what_to_se
     assert f"Handler 'train' runs on 'spark', which is off here: {catalog.turned_on_by('spark')}." in told["why"]
 
 
+def test_an_isolated_handler_whose_executor_is_off_is_answered_with_what_turns_that_on():
+    world = World(train={"runs_on": "spark", "isolation": Isolation(memory=100_000_000)})
+    key = world.enqueue(handler="train")
+    assert world.pump() == []
+    assert (
+        f"runs on 'spark', which is off here: {catalog.turned_on_by('spark')}."
+        in explain(world.engine, world.now, key)["why"]
+    )
+
+
 def test_every_executor_says_what_turns_it_on():
     assert all(catalog.turned_on_by(name) for name in catalog.EXECUTORS)

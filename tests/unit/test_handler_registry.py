@@ -175,14 +175,14 @@ def test_async_function_has_a_concurrency_and_an_executor_of_its_own():
         (100, "async/some"),
         (10_000, "async/many"),
     ]
-    handler("plain")(lambda task: None)
+    handler("plain", runs_on="local")(lambda task: None)
     assert (load([])["plain"].info.concurrency, load([])["plain"].info.executor) == (None, "local")
 
 
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"runs_on": "spark"}, "runs_on='spark'"),
+        ({"runs_on": "connect"}, "runs_on='connect'"),
         ({"concurrency": 0}, "concurrency=0"),
         ({"concurrency": 10_001}, "concurrency=10001"),
         ({"concurrency": True}, "concurrency=True"),

@@ -90,14 +90,16 @@ def test_what_cannot_be_asked_for_is_refused_when_the_handler_is_registered(wish
         handler("h", **wishes)(lambda task: None)
 
 
-def test_only_plain_local_handlers_have_children_of_their_own_kind():
+def test_only_plain_handlers_without_a_session_have_children_of_their_own_kind():
     async def waits(task):
         pass
 
     with pytest.raises(ArgumentError, match="async def"):
         handler("h", memory="64MB")(waits)
-    with pytest.raises(ArgumentError, match="runs_on='spark'"):
-        handler("h", isolation="sandbox", runs_on="spark")(lambda task: None)
+    with pytest.raises(ArgumentError, match="runs_on='connect'"):
+        handler("h", isolation="sandbox", runs_on="connect")(lambda task, ctx: None)
+    handler("s", isolation="sandbox", runs_on="spark")(lambda task: None)
+    assert load([])["s"].info.executor == "own/s"
 
 
 def test_what_a_handler_asks_for_reaches_the_pool_unchanged():
@@ -235,8 +237,8 @@ def test_variables_of_a_sandbox_are_few():
     }  # fmt: skip
 
 
-def test_key_files_of_the_settings_are_secret_paths(tmp_path):
-    from scylla_spark.executors.local.local_executors import _secret_paths
+def test_key_files_of_the_settings_aresecret_paths(tmp_path):
+    from scylla_spark.executors.local.local_executors import secret_paths
 
     (tmp_path / "key.pem").touch()
     kafka = {
@@ -245,7 +247,7 @@ def test_key_files_of_the_settings_are_secret_paths(tmp_path):
         "tls": True,
         "bootstrap_servers": "kafka.invalid:9092",
     }
-    found = _secret_paths(Settings(kafka=kafka, data_dir=tmp_path / "data", _env_file=None))
+    found = secret_paths(Settings(kafka=kafka, data_dir=tmp_path / "data", _env_file=None))
     assert {tmp_path / "key.pem", tmp_path / "data"} <= set(found)
 
 

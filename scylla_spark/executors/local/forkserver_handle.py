@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -23,7 +24,7 @@ from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors.environment import handler_environment
 from scylla_spark.executors.local import sandbox
 from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
-from scylla_spark.handlers.description import HandlerInfo, heard_form
+from scylla_spark.handlers.description import AUTO, LOCAL, HandlerInfo, heard_form
 from scylla_spark.handlers.framing import ProtocolError
 from scylla_spark.handlers.isolation import SANDBOX, Isolation
 from scylla_spark.handlers.messages import ForkserverOrder
@@ -71,6 +72,7 @@ class ForkserverHandle:
         children: of such a handler: how many children there will be at most.
         outputs: where files are kept that attempts leave behind; None: nowhere in reach.
         spans: whether children make a span of each call; never in a sandbox, out of which nothing could send them.
+        auto: the executor of handlers that name none.
 
     Attributes:
         handlers: what it has imported, by every name that tasks may use.
@@ -93,8 +95,10 @@ class ForkserverHandle:
         children: int = 0,
         outputs: OutputTerms | None = None,
         spans: bool = False,
+        auto: str = LOCAL,
     ) -> None:
         self._babbles = False
+        self._auto = auto
         self.boxed = apart is not None and apart.isolation.level == SANDBOX
         spans = spans and not self.boxed
         passed = (*pass_environment, VARIABLES) if spans else pass_environment
@@ -230,7 +234,7 @@ class ForkserverHandle:
             if message[0] == "broken":
                 raise _broken(*map(str, message[1:4]))
             name, info = parse_handler(message)
-            handlers[name] = info
+            handlers[name] = replace(info, runs_on=self._auto) if info.runs_on == AUTO else info
         raise ConfigError("The handler modules take too long to import.", hint="Move slow work out of module level.")
 
 

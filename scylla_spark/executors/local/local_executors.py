@@ -1,5 +1,7 @@
 """All that runs handlers in child processes on this machine, as one Executor: a pool that handlers share, and pools of their own.
 
+A dispatcher has one, and each Spark worker.
+
 A handler that asks for isolation has a pool of its own, with a thread of its own, so that nothing it does holds up the others. It
 fails closed: where such a pool cannot be as its handler asks, its tasks fail and say why; nowhere else do they run instead.
 """
@@ -7,6 +9,7 @@ fails closed: where such a pool cannot be as its handler asks, its tasks fail an
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,8 +23,9 @@ from scylla_spark.core.tasks.task import FAILED, Failure, Invocation, Outcome
 from scylla_spark.executors.interface import Kind, LogKeeper, Sink
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import Sandboxed
-from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.description import AUTO, LOCAL, SPARK, HandlerInfo
 from scylla_spark.handlers.isolation import UNAVAILABLE
+from scylla_spark.io.host.session import is_one_machine, master_of
 
 if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings
@@ -31,14 +35,17 @@ _ROOM: Final = 1_000  # to refuse takes no time
 
 
 class LocalExecutors:
-    """An Executor that serves `local`, `async/NAME` and `own/NAME`.
+    """An Executor that serves the name of its shared pool, and `async/NAME` and `own/NAME` of handlers that run on that one.
 
     Args:
         shared: the pool that handlers share; not started.
         own: makes the pool of a handler that asks for isolation.
+        in_background: `start` returns once the shared pool runs; the executor names of the others come as they start.
     """
 
-    def __init__(self, shared: LocalPool, own: Callable[[HandlerInfo], LocalPool]) -> None:
+    def __init__(
+        self, shared: LocalPool, own: Callable[[HandlerInfo], LocalPool], *, in_background: bool = False
+    ) -> None:
         self._shared = shared
         self._own = own
         self._pools = [shared]
@@ -46,6 +53,9 @@ class LocalExecutors:
         self._refusals: dict[str, str] = {}  # by handler: why it can have none
         self._keeper: LogKeeper | None = None
         self._outputs: OutputTerms | None = None
+        self._starting = threading.Thread(target=self._start_own, name="isolated-pools", daemon=True)
+        self._in_background = in_background
+        self._stopping = False
         self._sink: Sink
 
     def keep_logs(self, keeper: LogKeeper) -> None:
@@ -64,7 +74,14 @@ class LocalExecutors:
         """
         self._sink = sink
         self._start(self._shared)
+        self._starting.start()
+        if not self._in_background:
+            self._starting.join()
+
+    def _start_own(self) -> None:
         for info in self._isolated():
+            if self._stopping:
+                return
             pool = self._own(info)
             try:
                 self._start(pool)
@@ -84,7 +101,7 @@ class LocalExecutors:
 
     def _isolated(self) -> list[HandlerInfo]:
         known = {info.name: info for info in self.handlers().values()}
-        return [info for info in known.values() if info.isolation is not None]
+        return [info for info in known.values() if info.isolation is not None and info.runs_on == self._shared.executor]
 
     def handlers(self) -> dict[str, HandlerInfo]:
         """Every name that tasks may use; after `start`."""
@@ -129,10 +146,26 @@ class LocalExecutors:
         for pool in self._pools:
             pool.kill(ids, grace_ms=grace_ms)
 
+    def recall(self, ids: Sequence[int]) -> None:
+        """Hands back those of the invocations that no child has; see `LocalPool.recall`."""
+        for pool in self._pools:
+            pool.recall(ids)
+
     def stop(self, *, drain_s: float) -> None:
         """Stops the pools."""
+        self._stopping = True
+        if self._starting.ident is not None:
+            self._starting.join()
         for pool in self._pools:
             pool.stop(drain_s=drain_s)
+
+
+def auto_executor(settings: Settings) -> str:
+    """The executor of handlers that name none: of Spark workers on a cluster, if there may be any, else that of local children."""
+    asked = settings.dispatch.runs_on
+    if asked != AUTO:
+        return asked
+    return SPARK if settings.has_spark_workers and not is_one_machine(master_of(settings)) else LOCAL
 
 
 def _from_settings(settings: Settings) -> LocalExecutors:
@@ -144,12 +177,13 @@ def _from_settings(settings: Settings) -> LocalExecutors:
         pass_environment=dispatch.pass_environment,
         longest_s=dispatch.longest_run.total_seconds(),
         spans=settings.otel.enabled,
+        auto=auto_executor(settings),
     )
 
     def own(info: HandlerInfo) -> LocalPool:
         readable = [Path(one) for one in dispatch.sandbox_paths]
         assert info.isolation is not None
-        apart = Sandboxed(info.name, info.isolation, settings.handlers, _secret_paths(settings), readable)
+        apart = Sandboxed(info.name, info.isolation, settings.handlers, secret_paths(settings), readable)
         return make(min_children=0, apart=apart)
 
     return LocalExecutors(make(min_children=dispatch.min_children), own)
@@ -163,8 +197,8 @@ KIND: Final = Kind(
 )
 
 
-def _secret_paths(settings: Settings) -> list[Path]:
-    """Files and folders of the deployment that no sandbox shows, wherever they lie."""
+def secret_paths(settings: Settings) -> list[Path]:
+    """Files and folders of the deployment that no sandbox shows."""
     kafka = [value for value in dict(settings.kafka).values() if isinstance(value, Path)]
     tables = [settings.tables_folder] if settings.tables_folder is not None else []
     return [settings.data_dir, settings.outputs_path, Path("scyllaspark.toml"), Path(".env"), *tables, *kafka]

@@ -25,8 +25,8 @@ from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, For
 from scylla_spark.executors.local.outcomes import ABANDONED, Moment
 from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.sandbox import Sandboxed
-from scylla_spark.executors.local.supervisor import LOCAL, Supervisor
-from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.executors.local.supervisor import Supervisor
+from scylla_spark.handlers.description import LOCAL, HandlerInfo
 from scylla_spark.handlers.isolation import SANDBOX
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ class LocalPool:
         idle_s: after how long without work a child above the minimum ends.
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
-        executor: the name of the executor that it is; "local": of all that run `async def` handlers, too.
+        executor: the name of the executor that it is.
+        auto: the executor of handlers that name none.
         sessions: see `ForkserverHandle`.
         variables: further variables of the process that imports the handlers.
         apart: the handler that it is for, where that asks for children of its own kind, and whose level of isolation it writes
@@ -70,12 +71,14 @@ class LocalPool:
         pass_environment: Sequence[str] = (),
         longest_s: float = LONGEST_RUN_S,
         executor: str = LOCAL,
+        auto: str = LOCAL,
         sessions: str = "",
         variables: Mapping[str, str] = MappingProxyType({}),
         apart: Sandboxed | None = None,
         spans: bool = False,
     ) -> None:
-        self._executor = executor if apart is None else f"own/{apart.handler}"
+        self.executor = executor if apart is None else f"own/{apart.handler}"
+        self._auto = auto
         self._sessions, self._variables = sessions, variables
         self._apart = apart
         self._spans = spans
@@ -244,7 +247,7 @@ class LocalPool:
             self._started.set()
             return
         with selectors.DefaultSelector() as self._selector:
-            self._supervisor = Supervisor(self._limits, self._forkserver.handlers, self, self._executor)
+            self._supervisor = Supervisor(self._limits, self._forkserver.handlers, self, self.executor)
             self._selector.register(self._wake, _READ)
             self._selector.register(self._forkserver.control, _READ)
             self._supervisor.grow(boot_us())
@@ -358,6 +361,7 @@ class LocalPool:
             children=self._limits.max_children,
             outputs=self._outputs,
             spans=self._spans,
+            auto=self._auto,
         )
 
     def _replace_forkserver(self) -> None:

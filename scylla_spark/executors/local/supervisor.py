@@ -18,11 +18,10 @@ from scylla_spark.executors.local.child_handle import RECLAIM_US, Call, ChildHan
 from scylla_spark.executors.local.crews import Crew, InTurn, Limits, OnLoop
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, IDLE, KILLED, STOPPED, Moment, late, lost, reported
 from scylla_spark.executors.local.report import Report
-from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.description import LOCAL, HandlerInfo
 from scylla_spark.handlers.messages import CANCELLED
 
 _log = logging.getLogger(__name__)
-LOCAL: Final = "local"
 _BLOCKED_US: Final = 1_000_000
 _TICK_US: Final = 10_000
 _LONGEST_TICK_US: Final = 1_000_000
@@ -47,8 +46,8 @@ class Supervisor:
         limits: of the pool.
         handlers: by every name that tasks may use.
         nursery: makes children, and ends them.
-        executor: the name of the executor whose children run one call at a time; that of the pool that all handlers share
-            has a crew for each `async def` handler besides, and the others run such handlers like any.
+        executor: the name of the executor whose children run one call at a time. Each `async def` handler that runs on it has
+            a crew of its own besides.
 
     Attributes:
         done: outcomes to be handed on, in the order in which they came to be.
@@ -65,9 +64,8 @@ class Supervisor:
         self._nursery = nursery
         shared = InTurn(limits, handlers)
         self._crews: dict[str, Crew] = {executor: shared}
-        if executor == LOCAL:
-            loops = [one for one in handlers.values() if one.concurrency is not None and one.isolation is None]
-            self._crews |= {info.executor: OnLoop(info) for info in loops}
+        loops = [one for one in handlers.values() if one.concurrency is not None and one.runs_on == executor]
+        self._crews |= {info.executor: OnLoop(info) for info in loops}
         self._crew_of = {name: self._crews.get(info.executor, shared) for name, info in handlers.items()}
         self._killed: set[int] = set()
         self._asked: list[tuple[int, list[int]]] = []  # heap of (boot clock, ids): to be killed then if they still run

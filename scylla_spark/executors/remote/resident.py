@@ -14,7 +14,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.task import Invocation, Outcome
-from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.executors.local.local_executors import LocalExecutors
 from scylla_spark.executors.remote.frame_socket import RECV_BYTES, FrameSocket
 from scylla_spark.executors.remote.handshake import (
     VERSION,
@@ -48,7 +48,7 @@ class Resident:
 
     Args:
         ticket: of its job.
-        pool: that runs the handlers; not started.
+        pool: runs the handlers; not started.
         executor_id: of Spark.
         watchdog: makes its watchdog, given the boot clock at which its lease ends.
         lines: the keeper of what the handlers of the pool write; None: that is not kept.
@@ -57,7 +57,7 @@ class Resident:
     def __init__(
         self,
         ticket: Ticket,
-        pool: LocalPool,
+        pool: LocalExecutors,
         *,
         executor_id: str,
         watchdog: Callable[[int], Watchdog],

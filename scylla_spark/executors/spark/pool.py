@@ -20,13 +20,14 @@ from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import ConflictError, SetupError
 from scylla_spark.executors.interface import HearsLines, Kind, LogKeeper, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
+from scylla_spark.executors.local.local_executors import auto_executor, secret_paths
 from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.supervisor import RemoteTerms
 from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
-from scylla_spark.executors.spark.worker import BROKEN, REASON, SPARK, WorkerConfig, host
-from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
+from scylla_spark.handlers.description import SPARK, HandlerInfo
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.io.host.session import is_one_machine, missing_on_executors
 
@@ -62,6 +63,9 @@ class SparkPool:
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         lease_s: how long a worker runs handlers without hearing from this process.
+        auto: the executor of handlers that name none.
+        hidden: files and folders that no sandbox shows.
+        readable: further files and folders that sandboxed handlers can read.
 
     Attributes:
         failure: why it can run nothing any more: its session has ended, or an executor lacks the handlers; None: it can.
@@ -76,13 +80,20 @@ class SparkPool:
         pass_environment: Sequence[str] = (),
         longest_s: float = LONGEST_RUN_S,
         lease_s: float = 5.0,
+        auto: str = SPARK,
+        hidden: Sequence[str] = (),
+        readable: Sequence[str] = (),
     ) -> None:
         self.failure: BaseException | None = None
         self._workers = workers or SparkWorkers()
         children = self._workers.children or _CHILDREN_PER_CORE
-        self._config = WorkerConfig(tuple(modules), children, kill_grace_s, tuple(pass_environment), longest_s)
+        self._config = WorkerConfig(
+            tuple(modules), children, kill_grace_s, tuple(pass_environment), longest_s,
+            auto, tuple(hidden), tuple(readable),
+        )  # fmt: skip
         self._terms = RemoteTerms(lease_us=round(lease_s * 1e6), kill_us=round((kill_grace_s + 1) * 1e6))
         self._handlers: dict[str, HandlerInfo] = {}
+        self._at_once: dict[str, int | None] = {SPARK: None}
         self._spark: SparkSession | None = None
         self._remote: RemotePool | None = None
         self._jobs: dict[str, threading.Thread] = {}
@@ -107,9 +118,12 @@ class SparkPool:
         """
         if self._sink is not None:
             raise ConflictError("This pool was started before.", hint="Make a new one.")
-        forkserver = ForkserverHandle(self._config.modules, pass_environment=self._config.pass_environment)
+        config = self._config
+        forkserver = ForkserverHandle(config.modules, pass_environment=config.pass_environment, auto=config.auto)
         forkserver.close()
         self._handlers = forkserver.handlers
+        ours = [info for info in self._handlers.values() if info.runs_on == SPARK]
+        self._at_once |= {info.executor: info.concurrency for info in ours}
         self._sink = sink
         self._begin()
 
@@ -138,15 +152,18 @@ class SparkPool:
         return dict(self._handlers)
 
     def rooms(self) -> dict[str, int]:
-        """How many more attempts would start now, or once workers have started that can be."""
+        """How many more attempts would start now, or once workers have started that can be, by executor name."""
         remote = self._remote
         if remote is None or not self._proven or self.failure is not None or self._stopping.is_set():
-            return {SPARK: 0}
+            return dict.fromkeys(self._at_once, 0)
         with remote.lock:
-            there = len(remote.supervisor.workers)
-            room, waiting = remote.supervisor.room(SPARK), remote.supervisor.waiting(SPARK)
-        to_come = max(0, most_workers(self._workers, self._slots) - there) * self._config.children
-        return {SPARK: room + max(0, to_come - waiting)}
+            supervisor = remote.supervisor
+            to_come = max(0, most_workers(self._workers, self._slots) - len(supervisor.workers))
+            return {
+                name: supervisor.room(name)
+                + max(0, to_come * (at_once or self._config.children) - supervisor.waiting(name))
+                for name, at_once in self._at_once.items()
+            }
 
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each attempt whose start a worker has reported."""
@@ -206,13 +223,13 @@ class SparkPool:
         context = spark.sparkContext
         local = self._proven = is_one_machine(context.master)
         bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context, self._workers.advertise)
-        if self._workers.children is None:
+        if self._workers.children is None and not local:
             cores = int(context.getConf().get("spark.task.cpus", "1"))
             self._config = replace(self._config, children=_CHILDREN_PER_CORE * cores)
         tls, certificate = (None, b"") if local else server_context()
         remote = RemotePool(
             self._terms,
-            {name: replace(info, runs_on=SPARK) for name, info in self._handlers.items()},
+            {name: info for name, info in self._handlers.items() if info.runs_on == SPARK},
             host=bind,
             advertise=advertise,
             port=self._workers.port,
@@ -244,7 +261,7 @@ class SparkPool:
             supervisor = self._remote.supervisor
             here = {name: worker for name, worker in supervisor.workers.items() if not worker.draining}
             seen = {name for name in jobs if supervisor.has_seen(name)}
-            waiting = supervisor.waiting(SPARK) + (not self._proven)
+            waiting = sum(map(supervisor.waiting, self._at_once)) + (not self._proven)
             self._idle = {name: since for name, since in self._idle.items() if name in here}
             for name, worker in here.items():
                 if worker.held or name not in self._idle:
@@ -356,12 +373,15 @@ def _from_settings(settings: Settings) -> SparkPool:
         pass_environment=dispatch.pass_environment,
         longest_s=dispatch.longest_run.total_seconds(),
         lease_s=dispatch.session_timeout.total_seconds() / 2,
+        auto=auto_executor(settings),
+        hidden=[str(path.absolute()) for path in secret_paths(settings)],
+        readable=[str(path) for path in dispatch.sandbox_paths],
     )
 
 
 KIND: Final = Kind(
     _from_settings,
-    wanted=lambda settings: settings.spark_workers.max > 0 and settings.dispatch.scan == "spark",
+    wanted=lambda settings: settings.has_spark_workers,
     turned_on_by='set spark_workers.max to 1 or more and dispatch.scan to "spark" for the dispatchers',
     needs_session=lambda settings: True,
 )

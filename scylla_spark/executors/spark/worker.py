@@ -7,20 +7,23 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.interface import LogTerms
+from scylla_spark.executors.local.local_executors import LocalExecutors
 from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.executors.local.sandbox import Sandboxed
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.resident import Resident
 from scylla_spark.executors.remote.watchdog import Watchdog
 from scylla_spark.executors.remote.worker_lines import WorkerLines
+from scylla_spark.handlers.description import SPARK, HandlerInfo
 
 REASON: Final = "reason string"
-SPARK: Final = "spark"
 BROKEN: Final = "executor_broken: "
 """Begins the reason of a worker that could not load the handlers."""
 _KILLED_WITHIN_S: Final = (
@@ -39,6 +42,9 @@ class WorkerConfig:
         kill_grace_s: from SIGTERM to SIGKILL after a timeout.
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
+        auto: the executor of handlers that name none.
+        hidden: files and folders that no sandbox shows.
+        readable: further files and folders that sandboxed handlers can read.
         outputs: where files are kept that attempts leave behind; None: nowhere.
         logs: how much is kept of what handlers write; None: nothing.
     """
@@ -48,6 +54,9 @@ class WorkerConfig:
     kill_grace_s: float
     pass_environment: tuple[str, ...] = ()
     longest_s: float = LONGEST_RUN_S
+    auto: str = SPARK
+    hidden: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
     outputs: OutputTerms | None = None
     logs: LogTerms | None = None
 
@@ -86,22 +95,31 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
     yield pa.RecordBatch.from_arrays([pa.array([reason])], names=["reason"])
 
 
-def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalPool:
-    """The pool of a worker; not started.
+def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalExecutors:
+    """The pools of a worker; not started.
 
     Args:
         config: of the worker.
         lines: the keeper of what handlers write; None: that is not kept.
     """
-    pool = LocalPool(
+    make = partial(
+        LocalPool,
         config.modules,
-        min_children=1,
         max_children=config.children,
         kill_grace_s=config.kill_grace_s,
         pass_environment=config.pass_environment,
         longest_s=config.longest_s,
         executor=SPARK,
+        auto=config.auto,
     )
+
+    def own(info: HandlerInfo) -> LocalPool:
+        assert info.isolation is not None
+        hidden, readable = map(Path, config.hidden), map(Path, config.readable)
+        apart = Sandboxed(info.name, info.isolation, config.modules, [*hidden], [*readable])
+        return make(min_children=0, apart=apart)
+
+    pool = LocalExecutors(make(min_children=1), own, in_background=True)
     if config.outputs is not None:
         pool.keep_outputs(config.outputs)
     if lines is not None:

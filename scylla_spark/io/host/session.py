@@ -153,6 +153,25 @@ def is_one_machine(master: object) -> bool:
     return str(master).startswith("local") and "cluster" not in str(master)
 
 
+def master_of(settings: Settings) -> str:
+    """The Spark master of the session that this process has, or will have.
+
+    Args:
+        settings: hold the master of a session that we make ourselves.
+    """
+    if find_spec("pyspark") is None:
+        return settings.master
+    from pyspark import SparkConf, SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001 - the only way to ask without making one
+    if context is not None:
+        return str(context.master)
+    if _submitted_by:  # spark-submit knows it before there is a context
+        SparkContext._ensure_initialized()  # noqa: SLF001
+        return str(SparkConf().get("spark.master", settings.master))
+    return settings.master
+
+
 def check_executors(spark: SparkSession, stop: threading.Event) -> None:
     """Checks that an executor can import this package. Without an executor within a minute, the start goes on.
 
@@ -341,8 +360,9 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
         return chosen
     from scylla_spark.io.host import class_archive, jars
 
-    can_host = services and settings.dispatch.scan == "spark"
-    workers = min(settings.spark_workers.max, _threads(settings.master)) if can_host else 0
+    workers = (
+        min(settings.spark_workers.max, _threads(settings.master)) if services and settings.has_spark_workers else 0
+    )
     chosen["spark.master"] = _local_master(settings.master, workers)
     if workers and _LOCAL_MASTER.match(settings.master):
         chosen["spark.default.parallelism"] = str(

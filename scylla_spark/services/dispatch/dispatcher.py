@@ -221,8 +221,9 @@ class Dispatcher:
             log.warning(
                 "0 handlers are registered here: only queues of workers make progress", remedy="--handlers MODULE"
             )
-        for name in sorted({info.executor for info in self.handlers.values()} - set(self.executors)):
-            asking = sorted(handler for handler, info in self.handlers.items() if info.executor == name)
+        off = {handler: info.runs_on for handler, info in self.handlers.items() if info.executor not in self.executors}
+        for name in sorted(set(off.values())):
+            asking = sorted(handler for handler, executor in off.items() if executor == name)
             remedy = turned_on_by(name)
             log.warning("handlers run on an executor that is off here", executor=name, handlers=asking, remedy=remedy)
 

@@ -35,9 +35,9 @@ def needs_session(settings: Settings) -> bool:
     return any(kind.needs_session(settings) for kind in _wanted(settings).values())
 
 
-def turned_on_by(name: str) -> str:
-    """What to set so that there is an executor of this name; the end of a sentence."""
-    return _kind(name).turned_on_by
+def turned_on_by(runs_on: str) -> str:
+    """What to set so that there is an executor for handlers with this `runs_on`; the end of a sentence."""
+    return _kind(runs_on).turned_on_by
 
 
 def _wanted(settings: Settings) -> dict[str, Kind]:

@@ -18,7 +18,7 @@ from scylla_spark.core.tasks.state import NO_HANDLER
 from scylla_spark.core.tasks.task import Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.unsandboxed import UNSANDBOXED
-from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.description import LOCAL, HandlerInfo
 from scylla_spark.handlers.isolation import SANDBOX
 from scylla_spark.services.dispatch.executor_catalog import turned_on_by
 
@@ -53,9 +53,8 @@ class HandlerPolicies:
         self._retries = {name: info.retry for name, info in handlers.items() if info.retry is not None}
         for name, policy in self._known.items():
             if policy.executor not in executors:
-                words = (
-                    f"Handler {name!r} runs on {policy.executor!r}, which is off here: {turned_on_by(policy.executor)}."
-                )
+                runs_on = handlers[name].runs_on
+                words = f"Handler {name!r} runs on {runs_on!r}, which is off here: {turned_on_by(runs_on)}."
                 self._known[name] = replace(policy, executor=NO_HANDLER, missing=words)
         levels = {name: info.isolation.level for name, info in handlers.items() if info.isolation is not None}
         self._boxed = {name for name, level in levels.items() if level == SANDBOX}
@@ -90,7 +89,7 @@ class HandlerPolicies:
             (info.retry or Retry()).filled(self._retry),
             info.max_batch or 1,
             rate_keys=info.rate_keys,
-            children=self._children if info.executor == "local" or info.isolation is not None else 0,
+            children=self._children if info.runs_on == LOCAL and info.concurrency is None else 0,
         )
 
     def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scylla_spark.client.tasks.explain import ask, told_rows
+from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER
 from scylla_spark.errors import SchedulerError
 
 _log = logging.getLogger(__name__)
@@ -78,14 +80,14 @@ class Catalogue(NamedTuple):
         differs: names of handlers of which dispatchers tell different things, as while a new version is rolled out.
         asked: addresses of the dispatchers that own partitions.
         silent: those of them that did not answer.
-        waiting: queue and handler of tasks that wait for a handler which their dispatcher does not have.
+        waiting: queue and handler of tasks that wait → why: NO_HANDLER, or NO_WORKER.
     """
 
     handlers: dict[str, tuple[KnownHandler, list[Holder]]]
     differs: frozenset[str]
     asked: list[str]
     silent: list[str]
-    waiting: frozenset[tuple[str, str]] = frozenset()
+    waiting: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 def catalogue(connection: Connection) -> Catalogue:
@@ -141,8 +143,8 @@ class HandlerWarnings:
         except SchedulerError:
             return []
 
-    def waiting(self) -> frozenset[tuple[str, str]]:
-        """Queue and handler of tasks that wait for a handler which their dispatcher does not have.
+    def waiting(self) -> Mapping[tuple[str, str], str]:
+        """Queue and handler of tasks that wait → why; see `Catalogue.waiting`.
 
         Raises:
             UnreachableError: Kafka does not answer, so that nobody can say who the dispatchers are.
@@ -174,20 +176,21 @@ def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
     """
     found: dict[str, tuple[KnownHandler, list[Holder]]] = {}
     differs, asked, silent = set(), [], []
-    waiting: set[tuple[str, str]] = set()
+    waiting: dict[tuple[str, str], str] = {}
     for address, answer in told:
         asked.append(address)
         if answer is None:
             silent.append(address)
             continue
-        waiting |= set(told_rows(answer.get("waiting"), {"queue": str, "handler": str}))
+        for field, reason in (("waiting_for_workers", NO_WORKER), ("waiting", NO_HANDLER)):
+            waiting |= dict.fromkeys(told_rows(answer.get(field), {"queue": str, "handler": str}), reason)
         since = answer.get("since")
         for one in _handlers(answer.get("handlers")):
             first, holders = found.setdefault(one.name, (one, []))
             holders.append(Holder(address.removeprefix("http://"), since[:40] if isinstance(since, str) else ""))
             if one != first:
                 differs.add(one.name)
-    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent, frozenset(waiting))
+    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent, waiting)
 
 
 def _handlers(value: object) -> list[KnownHandler]:

@@ -127,6 +127,45 @@ class KeepsOutputs(Protocol):
         """Says where; before `start`."""
 
 
+class Shortage(NamedTuple):
+    """An executor has no worker that could run its tasks, so that they wait.
+
+    Attributes:
+        why: as a sentence.
+        since_us: boot clock since when a worker has been wanted in vain, microseconds; 0: none has been.
+    """
+
+    why: str
+    since_us: int
+
+
+class SparkFigures(NamedTuple):
+    """Counts of the Spark workers of a dispatcher.
+
+    Attributes:
+        states: `running`, `starting` and `draining` → workers.
+        without_core: jobs of workers that have waited for a free core of an executor for more than 10 s.
+        starts: jobs of workers that were started.
+        ends: cause → jobs of workers that have ended.
+    """
+
+    states: Mapping[str, int]
+    without_core: int
+    starts: int
+    ends: Mapping[str, int]
+
+
+@runtime_checkable
+class OnWorkers(Protocol):
+    """An executor whose tasks run in Spark workers, of which there may be none."""
+
+    def shortage(self) -> Shortage | None:
+        """Why none of its tasks can run now; None: a worker is there."""
+
+    def figures(self) -> SparkFigures:
+        """Counts of its workers."""
+
+
 class Kind(NamedTuple):
     """What is known of an executor before it is made.
 

@@ -601,14 +601,22 @@ def test_lanes_that_wait_for_a_handler_and_queues_that_hold_the_children_are_tol
     status = {
         "partitions": [{"partition": 0}],
         "no_handler": [{"queue": "mail", "handler": "sum_flie", "lanes": 3}, {"queue": 7}],
+        "no_worker": [
+            {"queue": "mail", "handler": "train", "lanes": 2, "seconds": 40},
+            {"queue": "mail", "handler": "soon", "lanes": 1, "seconds": 3},
+        ],
         "holding": [{"queue": "bulk", "executor": "local", "held": 13, "children": 16, "lanes": 40}, "x"],
     }
     monkeypatch.setattr(explain, "ask", lambda address, path: status)
     found = client.get("/v1/overview").json()["banners"]
-    assert [one["kind"] for one in found] == ["no_handler", "queue_holds_children"]
+    assert [one["kind"] for one in found] == ["no_handler", "no_worker", "queue_holds_children"]
     assert "3 lanes wait" in found[0]["text"]
     assert "'sum_flie'" in found[0]["text"]
-    assert "Queue 'bulk' holds 13 of the 16 children" in found[1]["text"]
+    assert (
+        found[1]["text"]
+        == "Spark executors are missing: 2 lanes wait for Spark workers, which have been wanted for 40 s."
+    )
+    assert "Queue 'bulk' holds 13 of the 16 children" in found[2]["text"]
 
 
 def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):

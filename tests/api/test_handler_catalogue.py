@@ -309,15 +309,18 @@ def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
     assert "handler list" in err
 
 
-def test_a_list_says_which_due_tasks_wait_for_a_handler(client, site, monkeypatch):
+def test_a_list_says_what_due_tasks_wait_for(client, site, monkeypatch):
     api = site.app.state.api
     told = {"handlers": [], "waiting": [{"queue": "mail", "handler": "sum_flie", "lanes": 2}, {"queue": 7}]}
+    told |= {"waiting_for_workers": [{"queue": "train", "handler": "sum_flie", "lanes": 1, "seconds": 0}]}
     monkeypatch.setattr(api.handlers, "_look", lambda: gathered([("http://a:1", told)]))
     plain = dict.fromkeys(("priority", "error_class", "next_attempt_at", "enqueued_at", "ended_at", "tags"))
     plain |= {"scheduled_time": 0, "ordering_id": "l", "uniqueness_key": "u", "attempts": 0, "cancel_requested": False}
     rows = [
         plain | {"state": state, "queue": queue, "handler": "sum_flie"}
-        for state, queue in (("ready", "mail"), ("scheduled", "mail"), ("ready", "gpu"))
+        for state, queue in (("ready", "mail"), ("scheduled", "mail"), ("ready", "gpu"), ("ready", "train"))
     ]
     monkeypatch.setattr(api.pages, "page", lambda *_, **__: rows)
-    assert [one["reason"] for one in client.get("/v1/tasks").json()["tasks"]] == ["no_handler", None, None]
+    assert [one["reason"] for one in client.get("/v1/tasks").json()["tasks"]] == [
+        "no_handler", None, None, "no_worker",
+    ]  # fmt: skip

@@ -20,6 +20,11 @@ ALL_READ = Basis(1 << 62, 1 << 62)
 RETRY = Retry.from_ms(2, 1000, 8000)
 
 
+def rooms(room):
+    """Room by executor name."""
+    return room if isinstance(room, dict) else {"local": room}
+
+
 class Harness:
     """One engine on one partition whose sends are acknowledged and read back at once."""
 
@@ -49,13 +54,13 @@ class Harness:
         """Carries out what the engine asks for until it asks for nothing more; returns what was released.
 
         Args:
-            room: what the executor takes.
+            room: what the local executor takes, or what each takes, by name.
             may_start: whether membership is certain.
             deliver: whether sends arrive.
             patient: whether time passes until facts that wait for others are sent.
         """
         before = len(self.released)
-        self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)
+        self.engine.tick(self.now, rooms(room), start_by_us=NEVER if may_start else 0)
         while (actions := self.engine.take_actions()) or (patient and self.linger(room, may_start=may_start)):
             for item in actions:
                 match item:
@@ -75,7 +80,7 @@ class Harness:
                         self.engine.listened(number)
                     case _:
                         self.other.append(item)
-            self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)
+            self.engine.tick(self.now, rooms(room), start_by_us=NEVER if may_start else 0)
         return self.released[before:]
 
     def tell_names(self, item, basis=ALL_READ):
@@ -88,7 +93,7 @@ class Harness:
         sends_from = self.engine._recorder.next_us()
         if sends_from < NEVER:
             self.now = max(self.now, sends_from)
-            self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)
+            self.engine.tick(self.now, rooms(room), start_by_us=NEVER if may_start else 0)
         return sends_from < NEVER
 
     def append(self, record):

@@ -106,15 +106,17 @@ def test_tasks_are_chosen_by_state_queue_and_lane(run):
 
 
 @pytest.mark.parametrize("chosen", [(), ("--filter", "state:open"), ("--filter", "state:open", "--urgent")])
-def test_a_list_says_which_due_tasks_wait_for_a_handler(run, tmp_path, monkeypatch, chosen):
+def test_a_list_says_what_due_tasks_wait_for(run, tmp_path, monkeypatch, chosen):
     make(f"{tmp_path}/tables")
     due = [TaskKey(at(10) - 100 * 365 * 86_400_000_000, "lane", name) for name in ("a", "b")]
     append(f"{tmp_path}/tables", TASKS, [task(due[0], queue="mail"), task(due[1])])
-    monkeypatch.setattr(HandlerWarnings, "waiting", lambda self: frozenset({("mail", "h"), ("mail", "other")}))
+    monkeypatch.setattr(
+        HandlerWarnings, "waiting", lambda self: {("mail", "h"): "no_worker", ("mail", "other"): "no_handler"}
+    )
     _, out, _ = run(
         "--data", str(tmp_path), "task", "list", *chosen, "-o", "csv", "--columns", "uniqueness_key,state,reason"
     )
-    assert sorted(out.split()[1:]) == ["a,ready,no_handler", "b,ready,"]
+    assert sorted(out.split()[1:]) == ["a,ready,no_worker", "b,ready,"]
 
 
 def test_a_list_says_that_nobody_knows_who_has_which_handler(run, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits, retry_of
 from scylla_spark.core.queues.definition import read_queue
@@ -11,6 +12,7 @@ from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
+from scylla_spark.executors.interface import Shortage
 from scylla_spark.executors.unsandboxed import Unsandboxed
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.isolation import Isolation
@@ -270,6 +272,34 @@ def test_an_isolated_handler_whose_executor_is_off_is_answered_with_what_turns_t
         f"runs on 'spark', which is off here: {catalog.turned_on_by('spark')}."
         in explain(world.engine, world.now, key)["why"]
     )
+
+
+def test_a_task_without_a_spark_worker_waits_with_its_reason_until_one_runs():
+    world = World(train={"runs_on": "spark"})
+    world.policies.know({"train": HandlerInfo("train", "spark")}, {"spark"})
+    key = world.enqueue(handler="train")
+    world.pump(room={"spark": 0})
+    for why in ("Spark's session is not up yet.", "No Spark executor has a free core for a Spark worker."):
+        short = {"spark": Shortage(why, boot_us() - 12_000_000)}
+        told = explain(world.engine, world.now, key, short)
+        assert (told["reason"], told["attempts"]) == ("no_worker", 0)
+        assert told["why"] == f"It is due and waits for a Spark worker. {why}"
+        (unmet,) = [one for one in told["conditions"] if not one["met"]]
+        assert unmet == {"name": "somebody can run it", "met": False, "detail": f"it waits for a Spark worker: {why}"}
+        (row,) = describe_waiting(world.engine, short)["no_worker"]
+        assert (row["handler"], row["lanes"], row["seconds"] >= 12) == ("train", 1, True)
+        world.pump(room={"spark": 1})  # the pool has it: it starts a worker, and waits for that one
+    told = explain(world.engine, world.now, key)
+    assert (told["reason"], "It is running" in told["why"]) == ("", True)
+
+
+def test_a_queue_that_is_paused_goes_before_a_spark_worker_that_is_missing():
+    world = World(defined(paused=True))
+    world.policies.know({"train": HandlerInfo("train", "spark")}, {"spark"})
+    key = world.enqueue(handler="train")
+    world.pump(room={"spark": 0})
+    told = explain(world.engine, world.now, key, {"spark": Shortage("No Spark worker runs.", 0)})
+    assert (told["reason"], "paused" in told["why"]) == ("", True)
 
 
 def test_every_executor_says_what_turns_it_on():

@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation
+from scylla_spark.executors.interface import Shortage
 from scylla_spark.executors.remote.remote_worker import Hello
+from scylla_spark.executors.spark import pool as spark_pool
 from scylla_spark.executors.spark.elastic import Change, Present, change
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import BROKEN
@@ -27,10 +30,18 @@ class FakeContext:
     def __init__(self, master, slots):
         self.master, self.defaultParallelism = master, slots
         self.jobs = {}
+        self.cores = 0
         self.tag = threading.local()
 
     def getConf(self):
         return {"spark.driver.host": "127.0.0.1"}
+
+    def statusTracker(self):
+        """Says that jobs of a group have begun if `cores` is set."""
+        info = SimpleNamespace(stageIds=[7], numActiveTasks=self.cores)
+        return SimpleNamespace(
+            getJobIdsForGroup=lambda group: [1], getJobInfo=lambda job: info, getStageInfo=lambda stage: info
+        )
 
     def setLocalProperty(self, name, value):
         """Nothing reads it."""
@@ -183,3 +194,34 @@ def test_a_shrunken_cluster_drains_what_is_too_many_and_keeps_the_rest(made):
     assert not holds(lambda: sum(worker.draining for worker in workers.values()) > 1, within=0.5)
     with pool._remote.lock:
         workers.clear()
+
+
+def test_it_says_that_executors_are_missing_while_a_job_waits_for_a_core(made, monkeypatch, caplog):
+    monkeypatch.setattr(spark_pool, "_LATE_US", 0)
+    monkeypatch.setattr(spark_pool, "_CORES_US", 0)
+    pool, _ = made()
+    assert pool.shortage().why == "Spark's session is not up yet."
+    session = FakeSession()
+    pool.attach(session)
+    assert pool.shortage() == Shortage("No Spark worker runs.", 0)
+    pool.submit([task(1)])
+    eventually(lambda: pool.shortage().why == "No Spark executor has a free core for a Spark worker.", 5)
+    assert pool.figures().without_core == 1
+    assert [one.getMessage()[:28] for one in caplog.records if one.levelname == "WARNING"] == [
+        "Spark executors are missing:"
+    ]
+    session.sparkContext.cores = 1
+    eventually(lambda: pool.shortage() == Shortage("A Spark worker is being started.", 0), 5)
+    with pool._remote.lock:
+        pool._remote.supervisor.joined(next(iter(pool._jobs)), HELLO, 1 << 60)
+    assert pool.shortage() is None
+    assert pool.figures().states == {"running": 1, "starting": 0, "draining": 0}
+    with pool._remote.lock:
+        pool._remote.supervisor.workers.clear()
+
+
+def test_starts_and_ends_are_counted_by_their_cause(made):
+    pool, _ = made()
+    pool.attach(FakeSession(reason="it was drained"))
+    pool.submit([task(1)])
+    eventually(lambda: pool.figures().ends == {"drained": 1} and pool.figures().starts, 5, "a worker has ended")

@@ -45,6 +45,7 @@ _RESTARTED_US: Final = 900_000_000  # so long it is shown that the broker was st
 _LOOK_US: Final = 10_000_000  # between two looks at whether owners of partitions answer
 _LATELY_S: Final = 60
 _NAMED: Final = 5
+_WANTED_S: Final = 10  # for so long a Spark worker may take to start
 _RUNS_WITH: Final = "`scylla-spark up`, or `scylla-spark run {}`, starts it."
 
 
@@ -101,6 +102,7 @@ class BannerView(BaseModel):
         "partition_without_owner",
         "clock_ahead",
         "no_handler",
+        "no_worker",
         "queue_holds_children",
     ]
     text: str
@@ -244,7 +246,7 @@ class Overviews:
         return found + self._waits()
 
     def _waits(self) -> list[dict[str, str]]:
-        """Banners of lanes that wait for handlers, and of queues that hold all children that they may."""
+        """Banners of lanes that wait for handlers or Spark workers, and of queues that hold all children that they may."""
         found = []
         missing = [row for told in self._told for row in told.no_handler if self._own.has(row[0])]
         if missing:
@@ -253,6 +255,14 @@ class Overviews:
             words = f"{lanes} lanes wait for handlers that no dispatcher of theirs can run: {', '.join(map(repr, names[:_NAMED]))}."
             hint = "Deploy them, turn their executor on, or cancel the tasks. `scylla-spark task explain` says more."
             found.append(_banner("no_handler", words, hint))
+        lacking = [
+            row for told in self._told for row in told.no_worker if self._own.has(row[0]) and row[3] >= _WANTED_S
+        ]
+        if lacking:
+            lanes, seconds = sum(row[2] for row in lacking), max(row[3] for row in lacking)
+            words = f"Spark executors are missing: {lanes} lanes wait for Spark workers, which have been wanted for {seconds} s."
+            hint = "Give the Spark application more executors or cores, or see what holds them. `scylla-spark task explain` says more."
+            found.append(_banner("no_worker", words, hint))
         for queue, held, children, lanes in [
             row for told in self._told for row in told.holding if self._own.has(row[0])
         ]:

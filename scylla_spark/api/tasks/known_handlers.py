@@ -64,9 +64,9 @@ class KnownHandlers:
         """What to say of a name by what dispatchers told last; None: one has it, or nobody knows what they have."""
         return None if self._known is None else warning_of(self._known, handler)
 
-    def lacks(self, queue: str, handler: str | None) -> bool:
-        """Whether tasks of a queue wait for a handler that their dispatcher does not have, as it told last."""
-        return self._known is not None and (queue, handler) in self._known.waiting
+    def reason(self, queue: str, handler: str | None) -> str | None:
+        """Why tasks of a queue that are due wait, as their dispatcher told last: see `Catalogue.waiting`; None: not known."""
+        return None if self._known is None or handler is None else self._known.waiting.get((queue, handler))
 
     def all_unknown(self, handlers: Iterable[str | None]) -> list[str]:
         """The same of several names, each once."""

@@ -22,7 +22,7 @@ from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.tasks.filter import OneOf, TaskFilter, read_filter, without_fields
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import id_of
-from scylla_spark.core.tasks.state import NO_HANDLER, READY
+from scylla_spark.core.tasks.state import READY
 from scylla_spark.core.tasks.task import CANCELLED
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands
@@ -47,7 +47,11 @@ class ListedView(RunView):
 
     state: State
     reason: Annotated[
-        str | None, Field(description="no_handler: it is due, and its dispatcher does not have its handler; null: none")
+        str | None,
+        Field(
+            description="no_handler: it is due, and its dispatcher does not have its handler; no_worker: it is due, and there is no "
+            "Spark worker; null: none"
+        ),
     ]
     queue: str
     handler: str | None
@@ -284,13 +288,13 @@ def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:
 
 
 def _listed(api: Api, row: dict[str, Any]) -> dict[str, Any]:
-    waits = row["state"] == READY and api.handlers.lacks(row["queue"], row["handler"])
+    reason = api.handlers.reason(row["queue"], row["handler"]) if row["state"] == READY else None
     plain = {
         name: row[name]
         for name in ("state", "queue", "handler", "priority", "attempts", "cancel_requested", "error_class")
     }
     times = {name: iso_us(row[name]) for name in ("next_attempt_at", "enqueued_at", "ended_at")}
-    return run_view(_key(row)) | plain | times | {"tags": row["tags"] or [], "reason": NO_HANDLER if waits else None}
+    return run_view(_key(row)) | plain | times | {"tags": row["tags"] or [], "reason": reason}
 
 
 def _key(row: dict[str, Any]) -> TaskKey:

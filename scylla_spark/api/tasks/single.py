@@ -148,7 +148,7 @@ class ExplanationView(BaseModel):
 
     state: str
     why: str
-    reason: Annotated[str, Field(description='A word of ours for why it waits: "no_handler"; empty: none')]
+    reason: Annotated[str, Field(description='A word of ours for why it waits: "no_handler", "no_worker"; empty: none')]
     attempts: int
     source: str
     conditions: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -56,7 +57,7 @@ def list_(
 
     from scylla_spark.clock import now_us
     from scylla_spark.core.tasks.filter import read_filter
-    from scylla_spark.core.tasks.state import NO_HANDLER, READY
+    from scylla_spark.core.tasks.state import READY
     from scylla_spark.io.delta.task_queries import Filter, check_limit
 
     cli = context(ctx)
@@ -80,11 +81,11 @@ def list_(
         rows = cli.listings().scheduled(replace(wanted, after=last), most, now=now)
     else:
         rows = cli.listings().tasks(replace(wanted, before=last), most, now=now, newest_first=True)
-    waiting = _waiting(cli) if any(row["state"] == READY for row in rows) else frozenset()
+    waiting = _waiting(cli) if any(row["state"] == READY for row in rows) else {}
     shown = [{"key": _key_of(row)} | printable(row, TIMES) | {"reason": None} for row in rows]
     for row in shown:
-        if row["state"] == READY and (row["queue"], row["handler"]) in waiting:
-            row["reason"] = NO_HANDLER
+        if row["state"] == READY:
+            row["reason"] = waiting.get((row["queue"], row["handler"]))
     columns = _COLUMNS if any(row["reason"] for row in shown) else [name for name in _COLUMNS if name != "reason"]
     cli.output.rows(shown, columns, empty="No such tasks in the tables.")
     if rows and len(rows) == (limit or 100) and not urgent:
@@ -99,14 +100,14 @@ def _key_of(row: dict[str, Any]) -> str:
     return str(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]))
 
 
-def _waiting(cli: Context) -> frozenset[tuple[str, str]]:
-    """Queue and handler of tasks that wait for a handler."""
+def _waiting(cli: Context) -> Mapping[tuple[str, str], str]:
+    """Queue and handler of tasks that wait for a handler or a Spark worker → why."""
     with cli.scheduler() as scheduler:
         try:
             return scheduler.handler_warnings.waiting()
         except UnreachableError:
-            cli.output.say("Kafka did not answer in time: whether a task waits for its handler is not known.")
-            return frozenset()
+            cli.output.say("Kafka did not answer in time: why a task waits is not known.")
+            return {}
 
 
 def _say_what_is_missing(cli: Context) -> None:

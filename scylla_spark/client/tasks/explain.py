@@ -95,11 +95,13 @@ class StatusAnswer(NamedTuple):
     Attributes:
         partitions: that it holds: number → its numbers and words; empty: nobody answers.
         no_handler: queue and handler of lanes that wait for a handler which it does not have, and how many.
+        no_worker: queue, handler, how many lanes wait for a Spark worker, and for how many seconds one has been wanted in vain.
         holding: queue, children that it holds, children in all and lanes that wait, of queues that hold their share.
     """
 
     partitions: dict[int, dict[str, Any]]
     no_handler: list[tuple[str, str, int]]
+    no_worker: list[tuple[str, str, int, int]]
     holding: list[tuple[str, int, int, int]]
 
 
@@ -114,6 +116,7 @@ def ask_status(address: str) -> StatusAnswer:
     return StatusAnswer(
         partitions,
         told_rows(told.get("no_handler"), {"queue": str, "handler": str, "lanes": int}),
+        told_rows(told.get("no_worker"), {"queue": str, "handler": str, "lanes": int, "seconds": int}),
         told_rows(told.get("holding"), {"queue": str, "held": int, "children": int, "lanes": int}),
     )
 

@@ -14,6 +14,7 @@ READY: Final = "ready"
 RUNNING: Final = "running"
 RETRY_WAIT: Final = "retry_wait"
 NO_HANDLER: Final = "no_handler"
+NO_WORKER: Final = "no_worker"
 """Why a due task waits: no dispatcher has its handler, or the executor of the handler is off."""
 
 STATE_SQL: Final = f"""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import re
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,15 @@ from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import ConflictError, SetupError
-from scylla_spark.executors.interface import HearsLines, Kind, LogKeeper, Sink
+from scylla_spark.executors.interface import HearsLines, Kind, LogKeeper, Shortage, Sink, SparkFigures
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.local.local_executors import auto_executor, secret_paths
 from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.pool import RemotePool
+from scylla_spark.executors.remote.resident import GONE, REFUSED, STOPPED
 from scylla_spark.executors.remote.supervisor import RemoteTerms
+from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
 from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
 from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
 from scylla_spark.handlers.description import SPARK, HandlerInfo
@@ -44,6 +47,12 @@ _LOCAL_THREADS: Final = re.compile(r"local\[(\d+)")
 _JOB_ENDS_S: Final = 15.0
 _CANCEL_S: Final = 0.5
 _FOR_EVER_US: Final = 1 << 62
+_CORES_US: Final = 1_000_000
+_LATE_US: Final = 10_000_000
+_WARN_US: Final = 60_000_000
+_CAUSES: Final = {
+    DRAINED: "drained", LEASE_ENDED: "lease_ended", STOPPED: "stopped", GONE: "dispatcher_gone", REFUSED: "refused",
+}  # fmt: skip
 _BACK_OFF_US: Final = 1_000_000
 _LONGEST_BACK_OFF_US: Final = 60_000_000
 _log = logging.getLogger(__name__)
@@ -97,10 +106,16 @@ class SparkPool:
         self._spark: SparkSession | None = None
         self._remote: RemotePool | None = None
         self._jobs: dict[str, threading.Thread] = {}
+        self._submitted_us: dict[str, int] = {}  # boot clock, by worker, of jobs that run
+        self._without_core: list[str] = []  # workers whose jobs have waited for long
+        self._looked_for_cores_us = self._warned_us = 0
+        self._starts = 0
+        self._ends: Counter[str] = Counter()
         self._idle: dict[str, int] = {}
         self._slots = 1
         self._proven = False  # whether executors can load the handlers
         self._failures = 0
+        self._started_us = boot_us()
         self._start_from_us = 0
         self._begin_lock = threading.Lock()
         self._stopping = threading.Event()
@@ -164,6 +179,29 @@ class SparkPool:
                 + max(0, to_come * (at_once or self._config.children) - supervisor.waiting(name))
                 for name, at_once in self._at_once.items()
             }
+
+    def shortage(self) -> Shortage | None:
+        """Why none of its tasks can run now; None: a worker is there."""
+        remote, waits = self._remote, list(self._submitted_us.values())
+        if remote is None:
+            return Shortage("Spark's session is not up yet.", self._started_us)
+        with remote.lock:
+            if any(not worker.draining for worker in remote.supervisor.workers.values()):
+                return None
+        if self._without_core:
+            return Shortage("No Spark executor has a free core for a Spark worker.", min(waits, default=0))
+        return Shortage("A Spark worker is being started." if waits else "No Spark worker runs.", 0)
+
+    def figures(self) -> SparkFigures:
+        """Counts of its workers."""
+        states = dict.fromkeys(("running", "starting", "draining"), 0)
+        if self._remote is not None:
+            with self._remote.lock:
+                supervisor = self._remote.supervisor
+                states["starting"] = sum(not supervisor.has_seen(worker_id) for worker_id in self._jobs.copy())
+                for worker in supervisor.workers.values():
+                    states["draining" if worker.draining else "running"] += 1
+        return SparkFigures(states, len(self._without_core), self._starts, dict(self._ends))
 
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each attempt whose start a worker has reported."""
@@ -272,6 +310,7 @@ class SparkPool:
             ]
         self._proven |= bool(present)
         self._slots = _slots(self._spark.sparkContext, self._workers.reserve)
+        self._look_for_cores(jobs.keys() - seen, now)
         ending = len(seen - here.keys())
         wanted = change(self._workers, self._slots, present, len(jobs) - len(seen), ending, waiting, now)
         if now < self._start_from_us:
@@ -284,6 +323,23 @@ class SparkPool:
                     if (leaving := supervisor.workers.get(name)) is not None:
                         leaving.drain()
 
+    def _look_for_cores(self, starting: set[str], now: int) -> None:
+        """Finds out which jobs have waited for a core of an executor for long, and says so now and then."""
+        if now - self._looked_for_cores_us < _CORES_US:
+            return
+        self._looked_for_cores_us = now
+        assert self._spark is not None
+        late = [one for one in starting if now - self._submitted_us.get(one, now) >= _LATE_US]
+        tracker = self._spark.sparkContext.statusTracker() if late else None
+        self._without_core = [one for one in late if not _has_core(tracker, _tag(one))]
+        if self._without_core and now - self._warned_us >= _WARN_US:
+            self._warned_us = now
+            waited_s = (now - min(self._submitted_us.get(one, now) for one in self._without_core)) // 1_000_000
+            _log.warning(
+                "Spark executors are missing: %d Spark workers have waited up to %d s for a free core of one, and tasks wait for them",
+                len(self._without_core), waited_s,
+            )  # fmt: skip
+
     def _hand_back(self) -> None:
         """Hands back what waits: nothing can run it."""
         assert self._remote is not None
@@ -295,7 +351,10 @@ class SparkPool:
         thread = threading.Thread(
             target=self._job, args=(ticket,), name=f"spark-worker-{ticket.worker_id}", daemon=True
         )
+        self._submitted_us[ticket.worker_id] = boot_us()
         self._jobs[ticket.worker_id] = thread
+        self._starts += 1
+        _log.info("the Spark worker %s is being started", ticket.worker_id)
         thread.start()
 
     def _job(self, ticket: Ticket) -> None:
@@ -317,7 +376,8 @@ class SparkPool:
             elif why := missing_on_executors(error):
                 reason = BROKEN + why
         self._remote.forget(ticket.worker_id)
-        del self._jobs[ticket.worker_id]
+        del self._jobs[ticket.worker_id], self._submitted_us[ticket.worker_id]
+        self._ends[_cause(reason)] += 1
         if self._stopping.is_set():
             return
         if reason.startswith(BROKEN):
@@ -329,6 +389,19 @@ class SparkPool:
         self._failures = self._failures + 1 if failed else 0
         if failed:
             self._start_from_us = boot_us() + min(_BACK_OFF_US << min(self._failures, 6), _LONGEST_BACK_OFF_US)
+
+
+def _has_core(tracker: Any, tag: str) -> bool:
+    """Whether a task of a job with this group runs on an executor."""
+    stages = [stage for job in tracker.getJobIdsForGroup(tag) for stage in tracker.getJobInfo(job).stageIds]
+    return any((info := tracker.getStageInfo(stage)) is not None and info.numActiveTasks for stage in stages)
+
+
+def _cause(reason: str) -> str:
+    """The label of metrics for the reason of an end."""
+    if reason.startswith(BROKEN):
+        return "broken"
+    return _CAUSES.get(reason, "failed")
 
 
 def _broken(why: str) -> SetupError:

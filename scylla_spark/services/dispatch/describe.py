@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from scylla_spark.clock import iso, now_us, read_instant, to_us
+from scylla_spark.clock import boot_us, iso, now_us, read_instant, to_us
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.tasks.attempt_note import said_last
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.state import NO_HANDLER
+from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER
 from scylla_spark.errors import ArgumentError
+from scylla_spark.executors.interface import OnWorkers, Shortage, SparkFigures
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.describe_reading import describe_unheld, why_unscanned
@@ -29,6 +31,8 @@ from scylla_spark.services.dispatch.task_start_conditions import conditions
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 
+Shortages = Mapping[str, Shortage]
+_NONE: Shortages = MappingProxyType({})
 _SHOWN = 50
 _HOLDERS = 3
 _MOST_LANES = 5_000  # of those that wait for one executor
@@ -65,18 +69,21 @@ class Description:
         }
 
     def _status(self, engine: Engine, now: int) -> dict[str, Any]:
-        return describe_status(engine, now) | describe_waiting(engine) | {"desk": self._dispatcher.desk.address}
+        waiting = describe_waiting(engine, self._dispatcher.shortages())
+        return describe_status(engine, now) | waiting | {"desk": self._dispatcher.desk.address}
 
     def _handlers(self, engine: Engine, _now: int) -> dict[str, Any]:
-        waiting = {"waiting": describe_waiting(engine)["no_handler"]}
-        return describe_handlers(self._dispatcher.handlers, self._since_us) | waiting
+        waiting = describe_waiting(engine, self._dispatcher.shortages())
+        told = {"waiting": waiting["no_handler"], "waiting_for_workers": waiting["no_worker"]}
+        return describe_handlers(self._dispatcher.handlers, self._since_us) | told
 
     def _lane(self, query: Mapping[str, str]) -> Reply:
-        return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"]))
+        shortages = self._dispatcher.shortages
+        return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"], shortages()))
 
     def _explain(self, query: Mapping[str, str]) -> Reply:
         key = _key(query)  # here, not in the engine's thread: what was asked wrongly is no trouble of the engine
-        return self._ask(lambda engine, now: explain(engine, now, key))
+        return self._ask(lambda engine, now: explain(engine, now, key, self._dispatcher.shortages()))
 
     def _attempt(self, query: Mapping[str, str]) -> Reply:
         key = _key(query)
@@ -115,13 +122,14 @@ def describe_due(engine: Engine, now: int) -> dict[str, float]:
     }
 
 
-def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
+def describe_lane(engine: Engine, now: int, ordering_id: str, shortages: Shortages = _NONE) -> dict[str, Any]:
     """State of one lane and its next tasks; `loaded` is false where this dispatcher holds nothing of it.
 
     Args:
         engine: of this dispatcher, asked in its thread.
         now: microseconds since the epoch.
         ordering_id: of the lane.
+        shortages: see `Dispatcher.shortages`.
     """
     for partition in engine.partitions.values():
         lane = partition.lanes.get(ordering_id)
@@ -134,7 +142,7 @@ def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
             ]  # fmt: skip
             return {
                 "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
-                "why": _why(engine, partition, lane, now), "tasks": tasks, "more_in_tables": lane.frontier is not None,
+                "why": _why(engine, partition, lane, now, shortages), "tasks": tasks, "more_in_tables": lane.frontier is not None,
             }  # fmt: skip
     return {
         "ordering_id": ordering_id,
@@ -145,13 +153,14 @@ def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
     }
 
 
-def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
+def explain(engine: Engine, now: int, key: TaskKey, shortages: Shortages = _NONE) -> dict[str, Any]:
     """Why a task is not running, in one sentence, with the state it rests on.
 
     Args:
         engine: of this dispatcher, asked in its thread.
         now: microseconds since the epoch.
         key: of the task.
+        shortages: see `Dispatcher.shortages`.
     """
     for partition in engine.partitions.values():
         lane = partition.lanes.get(key.ordering_id)
@@ -165,21 +174,34 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
             }
         if lane is not None and entry is not None:
             head = lane.active or lane.head()
+            why = _why(engine, partition, lane, now, shortages)
             if head is not None and head is not entry:
-                why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {_why(engine, partition, lane, now)}"
-            else:
-                why = _why(engine, partition, lane, now)
-            told = conditions(engine, partition, lane, entry, now)
+                why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {why}"
+            short = _shortage(engine, partition, lane, now, shortages)
+            told = conditions(engine, partition, lane, entry, now, "" if short is None else short.why)
             waits = lane.state is LaneState.READY and engine.executor_of(entry.data) == NO_HANDLER
             return {
                 "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why, "conditions": told,
-                "reason": NO_HANDLER if waits else "",
+                "reason": NO_HANDLER if waits else "" if short is None else NO_WORKER,
                 "holders": [queue for queue, _ in _held(engine, entry.data)],
             }  # fmt: skip
     return {"key": str(key), "known": False, "state": "unknown"} | describe_unheld(engine, key)
 
 
-def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
+def _shortage(engine: Engine, partition: Partition, lane: Lane, now: int, shortages: Shortages) -> Shortage | None:
+    """What the head of a lane waits for, where that is a Spark worker; also where the pool of such workers has it already."""
+    head = lane.active or lane.head()
+    found = None if head is None else shortages.get(engine.executor_of(head.data))
+    if head is None or found is None or partition.state is not PartitionState.ACTIVE:
+        return None
+    if lane.state is LaneState.RUNNING:
+        return found
+    gate = engine.gate(head.data.queue)
+    hindered = gate.why(lane.ordering_id, now) or engine.held_up(partition) or engine.rate_limit(head.data, now)
+    return found if lane.state is LaneState.READY and not hindered else None
+
+
+def _why(engine: Engine, partition: Partition, lane: Lane, now: int, shortages: Shortages) -> str:
     head = lane.active or lane.head()
     if partition.state is not PartitionState.ACTIVE:
         return f"Its partition {partition.number} is {partition.state} and releases nothing."
@@ -195,7 +217,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     closed, held_up = engine.gate(queue).why(lane.ordering_id, now), engine.held_up(partition)
     leased = engine.gate(queue).limits.pull or head.data.handler is None
     ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
-    limit = engine.rate_limit(head.data, now)
+    limit, short = engine.rate_limit(head.data, now), _shortage(engine, partition, lane, now, shortages)
     if engine.executor_of(head.data) == NO_HANDLER:
         missing = engine.policy(head.data).missing or f"This dispatcher has no handler {head.data.handler!r}."
         ready = f"It is due, and waits with its attempts unused. {missing}"
@@ -205,6 +227,8 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         ready = f"It is due, but queue {queue!r} {closed}."
     elif held_up:
         ready = f"It is due, but its partition releases nothing: {held_up}."
+    elif short is not None:
+        ready = f"It is due and waits for a Spark worker. {short.why}"
     elif engine.leaves_children(head.data):
         left = "the others are left to other queues, unless the `concurrency` of this one says otherwise"
         ready = f"It is due, but {holders(engine, head.data)}; {left}."
@@ -216,7 +240,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         LaneState.READY: ready,
         LaneState.LOOKUP: "The tables are asked whether it has completed before.",
         LaneState.STARTING: "Its start is being recorded.",
-        LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}.",
+        LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}." if short is None else ready,
         LaneState.RECORDING: "Its outcome is being recorded.",
     }
     if head.undecided:
@@ -242,11 +266,12 @@ def _held(engine: Engine, command: Command) -> list[tuple[str, int]]:
     return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:_HOLDERS]
 
 
-def describe_waiting(engine: Engine) -> dict[str, Any]:
-    """What waits for a handler, by queue and handler, and which queues hold their share of children while others wait.
+def describe_waiting(engine: Engine, shortages: Shortages = _NONE) -> dict[str, Any]:
+    """What waits for a handler or a Spark worker, by queue and handler, and which queues hold their share of children while others wait.
 
     Args:
         engine: of this dispatcher, asked in its thread.
+        shortages: see `Dispatcher.shortages`.
     """
     heads = [
         place.lane.active.data for place in islice(engine.waiting_for(NO_HANDLER), _MOST_LANES) if place.lane.active
@@ -262,8 +287,26 @@ def describe_waiting(engine: Engine) -> dict[str, Any]:
             holding.append({"queue": queue, "executor": executor, "held": held, "children": of, "lanes": len(waits)})
     return {
         "no_handler": [{"queue": queue, "handler": handler, "lanes": lanes} for (queue, handler), lanes in missing],
+        "no_worker": _waiting_for_workers(engine, shortages),
         "holding": holding,
     }
+
+
+def _waiting_for_workers(engine: Engine, shortages: Shortages) -> list[dict[str, Any]]:
+    lanes: Counter[tuple[str, str]] = Counter()
+    waited_s: dict[tuple[str, str], int] = {}
+    for executor, shortage in shortages.items():
+        places = islice(engine.waiting_for(executor), _MOST_LANES)
+        heads = [place.lane.active.data for place in places if place.lane.active]
+        heads += [run.entry.data for run in islice(engine.runs.values(), _MOST_LANES) if run.executor == executor]
+        since_us = shortage.since_us
+        for data in heads:
+            lanes[data.queue, data.handler or ""] += 1
+            waited_s[data.queue, data.handler or ""] = (boot_us() - since_us) // 1_000_000 if since_us else 0
+    return [
+        {"queue": queue, "handler": handler, "lanes": count, "seconds": waited_s[queue, handler]}
+        for (queue, handler), count in lanes.most_common(_SHOWN)
+    ]
 
 
 def _attempt_under_way(engine: Engine, entry: Entry) -> int:
@@ -329,6 +372,26 @@ class _EngineCollector:
         stale = CounterMetricFamily(f"{PREFIX}stale", "Attempts that started more than five minutes late")
         stale.add_metric([], self._dispatcher.measures.stale)
         yield stale
+        for executor in set(self._dispatcher.executors.values()):
+            if isinstance(executor, OnWorkers):
+                yield from _of_workers(executor.figures())
 
     def describe(self) -> list[Any]:
         return []
+
+
+def _of_workers(figures: SparkFigures) -> Iterator[Metric]:
+    states = GaugeMetricFamily(f"{PREFIX}spark_workers", "Spark workers of this dispatcher", labels=["state"])
+    for state, count in figures.states.items():
+        states.add_metric([state], count)
+    ends = CounterMetricFamily(f"{PREFIX}spark_worker_ends", "Spark workers that have ended", labels=["cause"])
+    for cause, count in figures.ends.items():
+        ends.add_metric([cause], count)
+    yield states
+    yield ends
+    yield CounterMetricFamily(f"{PREFIX}spark_worker_starts", "Spark workers that were started", value=figures.starts)
+    yield GaugeMetricFamily(
+        f"{PREFIX}spark_workers_without_core",
+        "Spark workers that have waited for a free core of an executor for more than 10 s",
+        value=figures.without_core,
+    )

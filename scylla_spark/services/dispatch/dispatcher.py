@@ -26,7 +26,7 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.core.tasks.task import Failure, Outcome
 from scylla_spark.errors import ClockError
-from scylla_spark.executors.interface import Executor, KeepsLogs, KeepsOutputs, LogKeeper
+from scylla_spark.executors.interface import Executor, KeepsLogs, KeepsOutputs, LogKeeper, OnWorkers, Shortage
 from scylla_spark.executors.unsandboxed import UNSANDBOXED, Unsandboxed
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
@@ -202,6 +202,14 @@ class Dispatcher:
     def _distinct(self) -> list[Executor]:
         """The executors, each once, however many names it serves."""
         return list(dict.fromkeys(self.executors.values()))
+
+    def shortages(self) -> dict[str, Shortage]:
+        """Executor name → why none of its tasks can run, of those that have no worker."""
+        found: dict[str, Shortage] = {}
+        for executor in self._distinct():
+            if isinstance(executor, OnWorkers) and (shortage := executor.shortage()) is not None:
+                found |= dict.fromkeys(executor.rooms(), shortage)
+        return found
 
     def _begin(self, executor: Executor) -> None:
         if self.log_keeper is not None and isinstance(executor, KeepsLogs):

@@ -12,7 +12,9 @@ from scylla_spark.core.tasks.state import NO_HANDLER
 from scylla_spark.services.dispatch.describe_reading import scan_condition
 
 
-def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, now: int) -> list[dict[str, Any]]:
+def conditions(
+    engine: Engine, partition: Partition, lane: Lane, entry: Entry, now: int, shortage: str = ""
+) -> list[dict[str, Any]]:
     """Every condition, in the order in which they are looked at: `name`, `met` and `detail`.
 
     Args:
@@ -21,6 +23,7 @@ def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, n
         lane: of the task.
         entry: the task.
         now: microseconds since the epoch.
+        shortage: why it waits for a Spark worker; empty: it does not.
     """
     gate, held_up = engine.gate(entry.data.queue), engine.held_up(partition)
     limit = engine.rate_limit(entry.data, now)
@@ -37,8 +40,10 @@ def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, n
         _condition("its queue may hold another child", not engine.leaves_children(entry.data), ""),
         _condition("this dispatcher has its handler", engine.executor_of(entry.data) != NO_HANDLER, entry.data.handler or ""),
     ]  # fmt: skip
-    waits = lane.state is LaneState.READY and all(one["met"] for one in found)
+    waits = bool(shortage) or (lane.state is LaneState.READY and all(one["met"] for one in found))
     who = "a worker to lease it" if gate.limits.pull or entry.data.handler is None else "room in the executor"
+    if shortage:
+        who = f"a Spark worker: {shortage}"
     return [*found, _condition("somebody can run it", not waits, f"it waits for {who}" if waits else "")]
 
 

@@ -15,7 +15,7 @@ from scylla_spark.api.access.access import Access
 from scylla_spark.api.access.own_queues import check_queues
 from scylla_spark.api.access.token_mirror import TokenView
 from scylla_spark.api.context import Api
-from scylla_spark.api.deployment import lateness, overview, queues, system
+from scylla_spark.api.deployment import lateness, overview, queues, spark_workers, system
 from scylla_spark.api.deployment.overview import Overviews
 from scylla_spark.api.follow import stream
 from scylla_spark.api.http import health
@@ -66,6 +66,7 @@ _ROUTES = (
     events,
     stream,
     handlers,
+    spark_workers,
     system,
     tokens,
     overview,

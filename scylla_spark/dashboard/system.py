@@ -30,11 +30,14 @@ _FOLLOWED: Final = ("tasks_behind", "outcomes_behind")
 
 async def processes(page: Page) -> Response:
     """Dispatchers with their partitions and epochs, workers with their leases, and how far the tables are behind."""
-    told, (workers, silent) = await asyncio.gather(page.own.get("/v1/system/partitions"), _if_told(page, "/v1/workers"))
+    told, (workers, silent), (spark, spark_silent) = await asyncio.gather(
+        page.own.get("/v1/system/partitions"), _if_told(page, "/v1/workers"), _if_told(page, "/v1/spark-workers")
+    )
     partitions = told["partitions"]
     return page.shown(
         "system.html", place="system", tab="system", tabs=TABS, partitions=partitions, unreachable=told["unreachable"],
         dispatchers=_dispatchers(partitions), behind=_behind(partitions), workers=[_worker(one) for one in workers or ()], silent=silent,
+        spark=spark or {"workers": [], "missing": []}, spark_silent=spark_silent,
     )  # fmt: skip
 
 

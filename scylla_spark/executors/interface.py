@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.output import OutputTerms
@@ -164,6 +164,12 @@ class OnWorkers(Protocol):
 
     def figures(self) -> SparkFigures:
         """Counts of its workers."""
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Its workers, as fields of `SparkWorkerView` of the API."""
+
+    def drain(self, worker_id: str) -> bool:
+        """Gives a worker no more work, so that it ends; False: there is none of that id."""
 
 
 class Kind(NamedTuple):

@@ -18,3 +18,15 @@ def workers(site: Site) -> list[dict[str, Any]]:
     if reply.status != 200 or not isinstance(reply.document, list):
         raise refusal(reply, site)
     return reply.document
+
+
+def spark_workers(site: Site) -> dict[str, Any]:
+    """The Spark workers of all dispatchers (`workers`), and why there is none at those that miss one (`missing`).
+
+    Raises:
+        SchedulerError: the API does not answer, or does not tell.
+    """
+    reply = asked(site, "GET", "/v1/spark-workers")
+    if reply.status != 200 or not isinstance(reply.document, dict):
+        raise refusal(reply, site)
+    return reply.document

@@ -12,21 +12,22 @@ from scylla_spark.worker.refusal import refusal
 ORDERS: Final = (DRAIN, STOP)
 
 
-def order(site: Site, worker: str, what: str) -> dict[str, Any]:
+def order(site: Site, worker: str, what: str, *, kind: str = "worker") -> dict[str, Any]:
     """Tells a worker to drain or to stop; what it was told.
 
     Args:
         site: where the API is.
         worker: its name, as the list of workers shows it.
-        what: one of `ORDERS`.
+        what: one of `ORDERS`; Spark workers can only be drained.
+        kind: `worker` or `spark-worker`, as the paths of the API and the groups of commands name them.
 
     Raises:
         NotFoundError: no worker of that name has called lately.
         SchedulerError: the API does not answer, or refuses.
     """
-    reply = asked(site, "POST", f"/v1/workers/{segment(worker)}:{what}")
+    reply = asked(site, "POST", f"/v1/{kind}s/{segment(worker)}:{what}")
     if reply.problem == "not-found":
-        raise NotFoundError(reply.detail, hint="`worker list` shows who has called.")
+        raise NotFoundError(reply.detail, hint=f"`{kind} list` shows who is there.")
     if reply.status != 200 or not isinstance(reply.document, dict):
         raise refusal(reply, site)
     return reply.document

@@ -216,6 +216,10 @@ def test_it_says_that_executors_are_missing_while_a_job_waits_for_a_core(made, m
         pool._remote.supervisor.joined(next(iter(pool._jobs)), HELLO, 1 << 60)
     assert pool.shortage() is None
     assert pool.figures().states == {"running": 1, "starting": 0, "draining": 0}
+    (row,) = pool.workers()
+    assert (row["executor"], row["host"], row["state"], row["tasks"]) == ("1", "host", "running", 0)
+    assert (pool.drain("nobody"), pool.drain(row["worker"])) == (False, True)
+    assert [one["state"] for one in pool.workers()] == ["draining"]
     with pool._remote.lock:
         pool._remote.supervisor.workers.clear()
 

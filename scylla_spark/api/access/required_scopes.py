@@ -142,6 +142,8 @@ NEEDS: Final[dict[str, Need]] = {
     "list_workers": _READS,
     "drain_a_worker": Need(QUEUES_WRITE),
     "stop_a_worker": Need(QUEUES_WRITE),
+    "list_spark_workers": _READS,
+    "drain_a_spark_worker": Need(QUEUES_WRITE),
     "list_partitions": _READS,
     "list_tables": _READS,
     "list_commits_of_tables": _READS,

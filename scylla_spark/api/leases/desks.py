@@ -21,6 +21,7 @@ from scylla_spark.core.records.desk_messages import (
     ANSWER,
     CALL,
     CALLER,
+    DRAIN_SPARK_WORKER,
     HELLO,
     HURRY,
     LEAVE,
@@ -31,6 +32,7 @@ from scylla_spark.core.records.desk_messages import (
     PING,
     PONG,
     QUEUE,
+    SPARK_WORKERS,
     TOLD,
     VERSION,
     WELCOME,
@@ -403,6 +405,23 @@ class Desks:
         """
         return [one for some in _heard(await self._ask_all(WORKERS)) for one in some]
 
+    async def spark_workers(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """All Spark workers, and why there is none at dispatchers that miss one.
+
+        Raises:
+            UnreachableError: no desk answers.
+        """
+        told = _heard(await self._ask_all(SPARK_WORKERS))
+        return [row for one in told for row in one["workers"]], [why for one in told for why in one["missing"]]
+
+    async def drain_spark_worker(self, worker: str) -> bool:
+        """A Spark worker is to take nothing more and to end; whether any desk knows it.
+
+        Raises:
+            UnreachableError: none that answers knows it, and one does not answer.
+        """
+        return await self._known_to_any(DRAIN_SPARK_WORKER, worker)
+
     async def scarcity(self, queue: str) -> Scarcity:
         """What a queue has for workers, at all desks that answer together; `oldest_us` is an age.
 
@@ -429,7 +448,10 @@ class Desks:
         Raises:
             UnreachableError: none that answers knows it, and one does not answer.
         """
-        told = await self._ask_all(ORDER, worker, order)
+        return await self._known_to_any(ORDER, worker, order)
+
+    async def _known_to_any(self, kind: str, *values: Any) -> bool:
+        told = await self._ask_all(kind, *values)
         if any(one is True for one in told):
             return True
         for one in told:

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from scylla_spark.core.leases.messages import Answer, Call
 
-VERSION: Final = 7
+VERSION: Final = 8
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HELLO: Final = "hello"
 CALLER: Final = "caller"
@@ -27,6 +27,8 @@ HURRY: Final = "hurry"  # these calls are to be answered with what there is
 LEAVE: Final = "leave"
 ORDER: Final = "order"  # a worker is to drain or to stop; the answer is whether it is known
 WORKERS: Final = "workers"
+SPARK_WORKERS: Final = "spark_workers"
+DRAIN_SPARK_WORKER: Final = "drain_spark_worker"  # the answer is whether it is known
 QUEUE: Final = "queue"
 OUTPUT: Final = "output"
 LINES: Final = "lines"
@@ -40,6 +42,8 @@ _REQUESTS: Final[dict[str, TypeAdapter[Any]]] = {
     LEAVE: TypeAdapter(tuple[int, str, str]),
     ORDER: TypeAdapter(tuple[int, str, str]),
     WORKERS: TypeAdapter(tuple[int]),
+    SPARK_WORKERS: TypeAdapter(tuple[int]),
+    DRAIN_SPARK_WORKER: TypeAdapter(tuple[int, str]),
     QUEUE: TypeAdapter(tuple[int, str]),
     OUTPUT: TypeAdapter(tuple[int, str, list[Any] | None]),
     LINES: TypeAdapter(tuple[int, str, list[Any]]),

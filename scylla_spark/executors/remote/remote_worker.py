@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
@@ -147,6 +147,25 @@ class RemoteWorker:
             self.offset.note(beat.echo_us, beat.received_us, beat.answered_us, now)
         self.rooms = beat.rooms
         self.memory = beat.memory
+
+    def described(self, now: int) -> dict[str, Any]:
+        """What operators are shown of it.
+
+        Args:
+            now: boot clock.
+        """
+        clock = self.offset.best(now)
+        return {
+            "executor": self.hello.executor_id,
+            "host": self.hello.host,
+            "state": "draining" if self.draining else "running" if self.connected else "cut_off",
+            "tasks": len(self.held),
+            "running": sum(bool(held.begun_us) for held in self.held.values()),
+            "memory_bytes": self.memory or None,
+            "clock_offset_ms": None if clock is None else clock.us / 1000,
+            "clock_error_ms": None if clock is None else clock.error_us / 1000,
+            "silent_ms": max(0, now - self.silent_since_us) // 1000,
+        }
 
     def waits(self, name: str, now: int, for_us: int) -> list[list[int]]:
         """Lanes of which nothing that is here has begun, as ids of their attempts in order; what was recalled is left out.

@@ -203,6 +203,25 @@ class SparkPool:
                     states["draining" if worker.draining else "running"] += 1
         return SparkFigures(states, len(self._without_core), self._starts, dict(self._ends))
 
+    def workers(self) -> list[dict[str, Any]]:
+        """Its workers, as fields of `SparkWorkerView` of the API."""
+        if self._remote is None:
+            return []
+        with self._remote.lock:
+            found = self._remote.supervisor.workers.items()
+            return [{"worker": worker_id} | worker.described(boot_us()) for worker_id, worker in found]
+
+    def drain(self, worker_id: str) -> bool:
+        """Gives a worker no more work, so that it ends; False: there is none of that id."""
+        if self._remote is None:
+            return False
+        with self._remote.lock:
+            worker = self._remote.supervisor.workers.get(worker_id)
+            if worker is not None:
+                worker.drain()
+        self._remote.submit(())  # writes the order at once
+        return worker is not None
+
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each attempt whose start a worker has reported."""
         return {} if self._remote is None else self._remote.running()

@@ -20,7 +20,7 @@ from scylla_spark.core.tasks.attempt_note import said_last
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.interface import OnWorkers, Shortage, SparkFigures
+from scylla_spark.executors.interface import Shortage, SparkFigures
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.describe_reading import describe_unheld, why_unscanned
@@ -372,9 +372,8 @@ class _EngineCollector:
         stale = CounterMetricFamily(f"{PREFIX}stale", "Attempts that started more than five minutes late")
         stale.add_metric([], self._dispatcher.measures.stale)
         yield stale
-        for executor in set(self._dispatcher.executors.values()):
-            if isinstance(executor, OnWorkers):
-                yield from _of_workers(executor.figures())
+        for executor in self._dispatcher.on_workers():
+            yield from _of_workers(executor.figures())
 
     def describe(self) -> list[Any]:
         return []

@@ -144,7 +144,9 @@ class Dispatcher:
         )
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
-        self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us, self._leased_lines, self.notes)
+        self.desk = Desk(
+            settings, self.mailbox, self.engine, self._certain_until_us, self._leased_lines, self.notes, self.on_workers
+        )
         self._ticker: Ticker | None = None
         self._producer: Any = None
         self._together: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
@@ -206,10 +208,14 @@ class Dispatcher:
     def shortages(self) -> dict[str, Shortage]:
         """Executor name → why none of its tasks can run, of those that have no worker."""
         found: dict[str, Shortage] = {}
-        for executor in self._distinct():
-            if isinstance(executor, OnWorkers) and (shortage := executor.shortage()) is not None:
+        for executor in self.on_workers():
+            if (shortage := executor.shortage()) is not None:
                 found |= dict.fromkeys(executor.rooms(), shortage)
         return found
+
+    def on_workers(self) -> list[Any]:
+        """The executors whose tasks run in Spark workers."""
+        return [executor for executor in self._distinct() if isinstance(executor, OnWorkers)]
 
     def _begin(self, executor: Executor) -> None:
         if self.log_keeper is not None and isinstance(executor, KeepsLogs):

@@ -21,6 +21,7 @@ from scylla_spark.core.records.desk_messages import (
     ANSWER,
     CALL,
     CALLER,
+    DRAIN_SPARK_WORKER,
     HELLO,
     HURRY,
     LEAVE,
@@ -31,6 +32,7 @@ from scylla_spark.core.records.desk_messages import (
     PING,
     PONG,
     QUEUE,
+    SPARK_WORKERS,
     TOLD,
     VERSION,
     WELCOME,
@@ -43,6 +45,7 @@ from scylla_spark.core.records.desk_messages import (
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import read_link
 from scylla_spark.errors import ConfigError
+from scylla_spark.executors.interface import OnWorkers
 from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
@@ -70,6 +73,7 @@ class Desk:
         certain_until_us: boot clock until which the partitions are certainly ours.
         lines: takes what leased attempts write, in the engine's thread; None: nobody does.
         notes: takes secrets out of what workers say of their progress.
+        on_workers: returns the executors whose tasks run in Spark workers.
 
     Attributes:
         address: host and port, once it has started.
@@ -78,10 +82,12 @@ class Desk:
     def __init__(
         self, settings: Settings, mailbox: Mailbox, engine: Engine, certain_until_us: Callable[[], int],
         lines: Callable[[AttemptName, LeasedRows], object] | None = None, notes: NoteRedaction | None = None,
+        on_workers: Callable[[], list[OnWorkers]] = list,
     ) -> None:  # fmt: skip
         self._lines = lines
         self._notes = notes or NoteRedaction()
         self._certain_until_us = certain_until_us
+        self._on_workers = on_workers
         self.address = ""
         self._deployment = settings
         self._settings = settings.desk
@@ -228,6 +234,11 @@ class Desk:
             self._tell(peer, number, lambda now: self._take_lines(token, rows, now))
         elif kind == WORKERS:
             self._tell(peer, values[0], lambda now: workers(self._engine, now))
+        elif kind == SPARK_WORKERS:
+            self._tell(peer, values[0], lambda _now: _spark_workers(self._on_workers()))
+        elif kind == DRAIN_SPARK_WORKER:
+            number, worker = values
+            self._tell(peer, number, lambda _now: any(one.drain(worker) for one in self._on_workers()))
         elif kind == PONG:
             self._heard(peer, values[0])
         elif kind == QUEUE:
@@ -380,3 +391,9 @@ def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
 def _address(peer: _Peer) -> str:
     """Where a connection comes from."""
     return str((peer.writer.get_extra_info("peername") or ("",))[0])
+
+
+def _spark_workers(executors: list[OnWorkers]) -> dict[str, Any]:
+    """Spark workers, and why there is none where one is missing."""
+    shortages = [shortage.why for one in executors if (shortage := one.shortage()) is not None]
+    return {"workers": [row for one in executors for row in one.workers()], "missing": shortages}

@@ -80,7 +80,7 @@ def test_handlers_named_by_the_plan_are_registered_except_the_unknown_one(plan: 
     known = load_handlers([planned_tasks.HANDLERS])
 
     assert named - known.keys() == {None, "nobody.knows.me"}
-    assert {known[name].info.runs_on for name in named & known.keys()} == {"local", "spark"}
+    assert {known[name].info.runs_on for name in named & known.keys()} == {"auto", "spark"}
 
 
 @pytest.mark.parametrize("lead_s", [8, MOST_LEAD_S])

@@ -264,7 +264,8 @@ def state_server(mailbox, **metrics):
     )  # fmt: skip
     server = MetricsServer(Metrics(**metrics))
     desk = SimpleNamespace(address="")
-    Description(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine, desk=desk), server)
+    parts = {"measures": measures, "mailbox": mailbox, "engine": engine, "desk": desk}
+    Description(SimpleNamespace(**parts, shortages=dict, on_workers=list), server)
     return server
 
 

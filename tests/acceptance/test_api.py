@@ -120,7 +120,7 @@ def test_an_answer_waits_for_the_end_or_for_the_tables(api):
         {"handler": "misbehave", "payload": {"how": "exit"}, "retry": {"max_retries": 0}},
     )
     assert (status, failed["state"], failed["ended"]) == (200, "failed", True)
-    task = {"handler": "work", "at": later(hours=1), "ordering_id": "http/visible", "uniqueness_key": "1"}
+    task = {"handler": "work", "scheduled_time": later(hours=1), "ordering_id": "http/visible", "uniqueness_key": "1"}
 
     def look():
         status, told, _ = api("POST", "/v1/tasks?wait=visible&wait_ms=60000", task)

@@ -158,7 +158,7 @@ def test_a_write_that_takes_too_long_is_ended_and_says_so(scheduler, spark, sent
         import time
 
         if os.path.exists(mark):
-            time.sleep(0.2)
+            time.sleep(1)
         elif number == 299:
             open(mark, "w").close()
         return str(number)
@@ -168,7 +168,7 @@ def test_a_write_that_takes_too_long_is_ended_and_says_so(scheduler, spark, sent
     begun = time.monotonic()
     with pytest.raises(UnreachableError, match=r"Part of it was sent\. Split the frame"):
         scheduler.enqueue_df(frame, handler="h", ordering_id=None, uniqueness_key="u", scheduled_time=from_us(now_us()))
-    assert time.monotonic() - begun < 40, "all rows take a minute"
+    assert time.monotonic() - begun < 150, "all rows take five minutes"
     assert len(sent()) < 300
     assert not spark.sparkContext.getJobTags()
 

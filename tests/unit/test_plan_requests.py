@@ -19,6 +19,7 @@ from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 from scylla_spark.io.kafka import plan_requests, topics
 from scylla_spark.io.kafka.plan_requests import PlanRequests
+from tests.support.waiting import holds
 
 CYCLE: list[object] = []
 CYCLE.append(CYCLE)
@@ -171,25 +172,30 @@ def test_each_of_many_who_ask_at_once_gets_his_own_answer(kafka, planner):
 def test_no_limit_counts_the_wait_for_others_and_whoever_only_reads_or_tells_goes_on(kafka, planner):
     kafka.answers = lambda name: False
     *asked, reading, telling = at_once(
-        *[lambda: pause(planner, 0.6)] * 6,
+        *[lambda: pause(planner, 1.5)] * 6,
         lambda: [time.sleep(0.1), planner.groups(None)],
         lambda: [time.sleep(0.1), planner.tell("event", id="e", name="stock", fields={})],
     )
     assert all(
-        isinstance(said, UnreachableError) and "No planner answered within 0.6 s" in str(said) for said, _ in asked
+        isinstance(said, UnreachableError) and "No planner answered within 1.5 s" in str(said) for said, _ in asked
     )
-    assert all(0.5 < took < 1.0 for _, took in asked)
-    assert max(reading[1], telling[1]) < 0.5
+    took = [seconds for _, seconds in asked]
+    assert max(took) < 6 * 1.5, "their limits do not add up"
+    assert max(reading[1], telling[1]) < min(took)
 
 
 @pytest.mark.slow
 def test_who_asks_later_is_answered_while_others_still_wait(kafka, planner):
     kafka.answers = lambda name: len(kafka.asked) > 1
-    (silent, _), (answer, took) = at_once(
-        lambda: pause(planner, 1.0), lambda: (time.sleep(0.3), pause(planner, 5.0))[1]
-    )
-    assert isinstance(silent, UnreachableError)
-    assert (answer.done, took < 0.9) == ({"name": kafka.asked[1]}, True)
+
+    def later():
+        assert holds(lambda: kafka.asked)
+        answer = pause(planner, 60.0)
+        kafka.answer(kafka.asked[0])  # only now
+        return answer
+
+    (first, _), (second, _) = at_once(lambda: pause(planner, 60.0), later)
+    assert [first.done["name"], second.done["name"]] == kafka.asked
 
 
 @pytest.mark.slow
@@ -197,7 +203,7 @@ def test_who_waits_when_the_connections_are_closed_hears_of_it(kafka, planner):
     kafka.answers = lambda name: False
     (said, took), _ = at_once(lambda: pause(planner, 20.0), lambda: [time.sleep(0.3), planner.close()])
     assert isinstance(said, UnreachableError)
-    assert took < 5
+    assert took < 15
 
 
 def test_what_still_runs_when_the_connections_are_closed_opens_no_others(kafka, planner):

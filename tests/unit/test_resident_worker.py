@@ -170,17 +170,19 @@ def test_no_thread_of_a_worker_is_left_after_it(started):
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_heartbeats_are_not_written_into_the_midst_of_other_frames(started, encrypted):
     tls, certificate = server_context() if encrypted else (None, b"")
-    dispatcher = FakeDispatcher(4_000_000, tls, certificate)
+    dispatcher = FakeDispatcher(600_000_000, tls, certificate)
     started(FakePool(chars=4_000_000), dispatcher)
     sock, reader = dispatcher.accept()
     pause = threading.Event()
     with contextlib.closing(sock):
         for _ in range(12):
-            say(sock, lease(4_000_000))
+            say(sock, lease(600_000_000))
             pause.wait(0.1)
         frames = []
         while sum(frame[2][0] == BEAT for frame in frames) < 2:
-            frames += reader.feed(sock.recv(65536))
+            received = sock.recv(65536)
+            assert received, "the worker has closed the connection"
+            frames += reader.feed(received)
             assert reader.fault == ""
         assert all(len(frame) == 3 for frame in frames)
 

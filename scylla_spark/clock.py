@@ -63,6 +63,11 @@ def iso(us: int) -> str:
     return moment.isoformat(timespec=spec).replace("+00:00", "Z")
 
 
+def iso_of(moment: datetime | None) -> str | None:
+    """RFC 3339 text of an instant; None for none."""
+    return None if moment is None else iso(to_us(moment))
+
+
 def read_instant(text: str, tz: tzinfo | None = None) -> datetime:
     """The aware datetime of a text of RFC 3339, section 5.6. Seconds may be left out; digits after the sixth of a second are cut.
 

@@ -42,7 +42,7 @@ from scylla_spark.client.handlers import catalogue
 from scylla_spark.client.queues.handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.tasks.unique_keys import UniqueKeys
-from scylla_spark.clock import iso, read_instant, to_us
+from scylla_spark.clock import iso, read_instant
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.plan.state.audit_entry import AuditEntry
@@ -323,11 +323,6 @@ _ALWAYS: Final = (
     problems.BAD_REQUEST, problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.FOREIGN_SITE, problems.WRONG_HOST,
     problems.HEADERS_TOO_LARGE, problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE, problems.INVALID
 )  # fmt: skip
-
-
-def iso_of(moment: datetime | None) -> str | None:
-    """RFC 3339 text of an instant."""
-    return None if moment is None else iso(to_us(moment))
 
 
 def iso_us(us: int | None) -> str | None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -538,6 +539,18 @@ def test_a_task_is_shown_with_its_last_traceback(run, monkeypatch):
     _, out, _ = run("task", "show", str(KEYS[3]))
     assert out.endswith("\n" + stack.replace("\n", "\n  ") + "\n")
     assert "older" not in out
+
+
+def test_a_task_is_shown_with_its_own_timeout_retry_policy_and_unique_name(run, monkeypatch):
+    status = TaskStatus(
+        KEYS[3], "ready", "h", "default", 0, {}, None, 0, None, cancel_requested=False,
+        timeout=timedelta(seconds=90), expires=timedelta(minutes=10), retry=Retry(max_retries=4), unique=True,
+    )  # fmt: skip
+    monkeypatch.setattr(TaskHandle, "status", lambda self: status)
+    _, out, _ = run("task", "show", str(KEYS[3]), "-o", "json")
+    shown = json.loads(out)
+    assert (shown["timeout"], shown["expires"], shown["unique"]) == ("1m30s", "10m", "open")
+    assert shown["retry"]["max_retries"] == 4
 
 
 # -- fresh processes ----------------------------------------------------------------------------------------------------

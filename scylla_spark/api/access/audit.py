@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, answer, answers, iso_of, router
-from scylla_spark.clock import from_us, to_us
+from scylla_spark.api.context import Api, Asked, Instant, answer, answers, router
+from scylla_spark.clock import from_us, iso_of, to_us
 from scylla_spark.schemas import AUDIT_TRAIL
 
 routes = router()

@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from scylla_spark.api import problems
 from scylla_spark.api.access.access import Caller
-from scylla_spark.api.context import Asked, Body, Instant, answer, answers, iso_of, router
+from scylla_spark.api.context import Asked, Body, Instant, answer, answers, router
 from scylla_spark.api.schedules.definitions import Author
 from scylla_spark.client import tokens
+from scylla_spark.clock import iso_of
 
 routes = router()
 

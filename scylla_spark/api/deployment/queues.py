@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, Own, answer, answers, iso_of, router
+from scylla_spark.api.context import Api, Asked, Instant, Own, answer, answers, router
 from scylla_spark.api.revisions import ANY, ask, check, etag
 from scylla_spark.api.schedules.definitions import Author, IfMatch, name_of
 from scylla_spark.api.tasks.actions import Grace, Running, grace_of
@@ -20,7 +20,7 @@ from scylla_spark.client.queues.handle import QueueStatus, statuses, warning_of_
 from scylla_spark.client.queues.queue import Queue
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.trigger_shorthand import camel
-from scylla_spark.clock import now_us, to_us
+from scylla_spark.clock import iso_of, now_us, to_us
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.core.tasks.filter import DAY_US

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, iso_of, iso_us, router
+from scylla_spark.api.context import Api, Asked, answer, answers, iso_us, router
 from scylla_spark.client.partition_status import partition_rows
 from scylla_spark.client.tokens import statuses
-from scylla_spark.clock import now_us
+from scylla_spark.clock import iso_of, now_us
 from scylla_spark.io.delta.newest_commits import newest_commits
 from scylla_spark.io.delta.task_queries import TaskQueries
 

@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Body, Instant, answer, answers, iso_of, router
+from scylla_spark.api.context import Api, Asked, Body, Instant, answer, answers, router
 from scylla_spark.api.schedules.definitions import STEERS, Author, Name, name_of
 from scylla_spark.api.schedules.plan_mirror import excerpt
 from scylla_spark.api.schedules.views import instants
 from scylla_spark.client.schedules.backfills import BackfillStatus, backfills_of
 from scylla_spark.client.schedules.explanation import missing
-from scylla_spark.clock import now_us
+from scylla_spark.clock import iso_of, now_us
 from scylla_spark.core.plan.state.backfill_entry import tag_of
 
 routes = router()

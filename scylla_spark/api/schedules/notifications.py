@@ -12,10 +12,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, iso_of, router
+from scylla_spark.api.context import Api, Asked, answer, answers, router
 from scylla_spark.api.revisions import ANY, ask, check, etag
 from scylla_spark.api.schedules.definitions import Author, IfMatch, name_of
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus, send_test, status, statuses
+from scylla_spark.clock import iso_of
 from scylla_spark.core.notifications.rule import read_rule
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.tasks.key_view import id_of

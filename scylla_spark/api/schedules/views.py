@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from scylla_spark.api.context import iso_of, iso_us
+from scylla_spark.api.context import iso_us
 from scylla_spark.api.problems import Problem
 from scylla_spark.client.schedules.handle import status_of
 from scylla_spark.client.schedules.times import PlannedTime
 from scylla_spark.client.schedules.trigger_progress import progress_of
 from scylla_spark.client.schedules.trigger_words import brief, in_words
-from scylla_spark.clock import iso
+from scylla_spark.clock import iso, iso_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.triggers.tree import described

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from scylla_spark.api import problems
 from scylla_spark.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
 from scylla_spark.api.tasks.actions import Grace, Running, grace_of
-from scylla_spark.api.tasks.views import RunView, run_view
+from scylla_spark.api.tasks.views import RunView
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.access.scopes import QueueBounds
@@ -23,6 +23,7 @@ from scylla_spark.core.tasks.filter import OneOf, TaskFilter, read_filter, witho
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.core.tasks.state import READY
+from scylla_spark.core.tasks.status_view import run_view
 from scylla_spark.core.tasks.task import CANCELLED
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands

@@ -16,11 +16,12 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, iso_of, router
+from scylla_spark.api.context import Api, Asked, answer, answers, router
 from scylla_spark.api.http.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.ids import TaskId
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of, place_of
+from scylla_spark.clock import iso_of
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.log import get_logger
 

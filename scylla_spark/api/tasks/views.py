@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-from scylla_spark.api.context import Body, Instant, iso_of
+from scylla_spark.api.context import Body, Instant
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.enqueue_arguments import command
-from scylla_spark.clock import iso
 from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
-from scylla_spark.core.records.command import OPEN_NAME, Command
+from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import id_of, key_view
 from scylla_spark.core.tasks.output import OutputLink
-from scylla_spark.core.tasks.run_name import run_name
 from scylla_spark.core.tasks.status import Attempt, TaskStatus
+from scylla_spark.core.tasks.status_view import attempt_fields, status_view
 from scylla_spark.core.tasks.task import INHERITED, Failure, Retry
 from scylla_spark.core.tasks.trace_context import Traceparent, is_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE
-from scylla_spark.duration import duration, duration_text
 from scylla_spark.task_states import State
 
 Span = Annotated[
@@ -260,41 +257,12 @@ class ResultView(KeyView):
     error: ErrorView | None
 
 
-def run_view(key: TaskKey) -> dict[str, Any]:
-    """The parts of a key, and what it says of a run of a schedule."""
-    run = run_name(key.uniqueness_key)
-    said = (
-        {"schedule": None, "planned_at": None}
-        if run is None
-        else {"schedule": run.schedule, "planned_at": iso(run.planned_us)}
-    )
-    return key_view(key) | said
-
-
 def task_view(status: TaskStatus) -> dict[str, Any]:
     """How a task stands."""
-    return run_view(status.key) | {
-        "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
-        "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
-        "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "expires_at": iso_of(status.expires_at), "expires": _span(status.expires), "timeout": _span(status.timeout),
-        "retry": _retry(status.retry) if status.retry is not None else None,
-        "unique": OPEN_NAME if status.unique else None, "tags": list(status.tags), "traceparent": status.traceparent,
-        "ended_at": iso_of(status.ended_at), "result": status.result,
+    return status_view(status) | {
         "error": error_view(status.error), "fresh": status.fresh,
         "last_attempt": attempt_view(status.key, status.attempt_details[-1]) if status.attempt_details else None,
     }  # fmt: skip
-
-
-def _span(value: timedelta | None) -> str | None:
-    return None if value is None else duration_text(value)
-
-
-def _retry(policy: Retry) -> dict[str, Any]:
-    waits = {"base": policy.base, "cap": policy.cap}
-    return {"max_retries": policy.max_retries} | {
-        name: None if wait is None else duration_text(duration(wait)) for name, wait in waits.items()
-    }
 
 
 def result_view(status: TaskStatus) -> dict[str, Any]:
@@ -307,15 +275,11 @@ def result_view(status: TaskStatus) -> dict[str, Any]:
 
 def attempt_view(key: TaskKey, attempt: Attempt) -> dict[str, Any]:
     """One attempt of the task with this key."""
-    return {
-        "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": iso_of(attempt.planned_at),
-        "started_at": iso_of(attempt.started_at), "finished_at": iso_of(attempt.finished_at), "next_at": iso_of(attempt.next_at),
-        "error": error_view(attempt.error), "isolation": attempt.isolation,
+    return attempt_fields(attempt) | {
+        "error": error_view(attempt.error),
         "outputs": [kept_output_view(key, attempt.number, link) for link in attempt.outputs],
         "logs_url": f"/v1/tasks/{id_of(key)}/logs?attempt={attempt.number}",
-        "worker": attempt.worker, "progress": attempt.progress, "progress_note": attempt.progress_note, "metrics": attempt.metrics,
-        "heard_at": iso_of(attempt.heard_at), "lease_until": iso_of(attempt.lease_until), "deadline": iso_of(attempt.deadline),
-    }  # fmt: skip
+    }
 
 
 def output_view(link: OutputLink) -> dict[str, Any]:

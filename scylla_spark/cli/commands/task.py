@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.context import Context, context, file_or_text, instant
-from scylla_spark.cli.output import printable
 from scylla_spark.cli.task_ids import task_key
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.core.tasks.key import TaskKey
     from scylla_spark.core.tasks.status import Attempt, TaskStatus
+    from scylla_spark.core.tasks.task import Failure
     from scylla_spark.io.delta.task_queries import Filter
 
 app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
@@ -48,7 +48,6 @@ Chosen = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
-_ATTEMPT_TIMES = ("planned_at", "started_at", "finished_at", "next_at", "heard_at", "lease_until", "deadline")
 _TOLD_OF_SOME = ("isolation", "worker", "progress", "progress_note", "heard_at", "lease_until", "deadline", "metrics")
 _BULK = 10_000
 
@@ -348,38 +347,19 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _status(status: TaskStatus) -> dict[str, Any]:
-    time_us, ordering_id, uniqueness_key = status.key
-    error = status.error
-    record = {
-        "key": str(status.key), "scheduled_time": time_us, "ordering_id": ordering_id, "uniqueness_key": uniqueness_key,
-        "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
-        "payload": status.payload, "enqueued_at": _us(status.enqueued_at), "attempts": status.attempts,
-        "next_attempt_at": _us(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "expires_at": _us(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
-        "schedule": status.schedule, "planned_at": _us(status.planned_at),
-        "ended_at": _us(status.ended_at), "result": status.result,
-        "error_class": error.kind if error else None, "error_message": error.message if error else None,
-    }  # fmt: skip
-    return printable(record, TIMES)
+    from scylla_spark.core.tasks.status_view import status_view
+
+    return {"key": str(status.key)} | status_view(status) | _error(status.error)
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
+    from scylla_spark.core.tasks.status_view import attempt_fields
+
     error = attempt.error
-    row = {
-        "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": _us(attempt.planned_at),
-        "started_at": _us(attempt.started_at), "finished_at": _us(attempt.finished_at), "next_at": _us(attempt.next_at),
-        "error": f"{error.kind}: {error.message}" if error else None,
-        "error_class": error.kind if error else None, "error_message": error.message if error else None,
-        "error_stack": error.stack if error else None, "isolation": attempt.isolation,
-        "worker": attempt.worker, "progress": attempt.progress, "progress_note": attempt.progress_note,
-        "metrics": attempt.metrics,
-        "heard_at": _us(attempt.heard_at) if attempt.finished_at is None else None,
-        "lease_until": _us(attempt.lease_until), "deadline": _us(attempt.deadline),
-    }  # fmt: skip
-    return printable(row, _ATTEMPT_TIMES)
+    row = attempt_fields(attempt) | _error(error)
+    row |= {"error": f"{error.kind}: {error.message}" if error else None, "error_stack": error.stack if error else None}
+    return row | ({"heard_at": None} if attempt.finished_at is not None else {})
 
 
-def _us(moment: Any) -> int | None:
-    from scylla_spark.clock import to_us
-
-    return None if moment is None else to_us(moment)
+def _error(error: Failure | None) -> dict[str, Any]:
+    return {"error_class": error.kind if error else None, "error_message": error.message if error else None}

@@ -324,6 +324,7 @@ class TestSparkPool:
             worker_id = next(iter(running.executor._jobs))
             context.cancelJobsWithTag("cell")
             context.cancelJobGroup("cell")
+            spark.interruptAll()
             context.setJobGroup("other", "a later cell")
             spark.range(1).collect()  # Spark has obeyed what came before
             gate.touch()

@@ -225,6 +225,13 @@ def test_a_master_that_runs_one_task_at_a_time_is_refused(made):
     assert change(SparkWorkers(max=8), 1, [], 0, 0, 9, 0) == Change()
 
 
+def test_a_master_that_runs_one_task_at_a_time_does_where_no_handler_asks_for_spark(made):
+    pool, _ = made()
+    pool._handlers = {"h": HandlerInfo("h")}
+    pool.attach(FakeSession(master="local[1]", slots=1))
+    eventually(lambda: pool.rooms() == {"spark": 0}, 5, "it starts no worker")
+
+
 def test_a_limit_of_memory_for_python_processes_is_refused_by_name(made):
     pool, session = made()[0], FakeSession()
     session.sparkContext.options["spark.executor.pyspark.memory"] = "2g"

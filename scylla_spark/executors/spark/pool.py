@@ -133,7 +133,7 @@ class SparkPool:
         """Gives it the session to run on: a classic one, not Spark Connect.
 
         Raises:
-            ConfigError: Spark workers cannot run in its application.
+            ConfigError: handlers ask for Spark workers, and those cannot run in its application.
         """
         self._spark = spark
         self._begin()
@@ -189,9 +189,7 @@ class SparkPool:
             for worker_id, thread in jobs.items():
                 thread.join(_CANCEL_S / len(jobs))  # one that ends by itself leaves its Python process to other tasks
                 if thread.is_alive():
-                    self._cancel(
-                        worker_id
-                    )  # again and again: Spark does not know a job yet whose thread has just begun
+                    self._cancel(worker_id)  # again: Spark does not know a job yet whose thread has just begun
 
     def _cancel(self, worker_id: str) -> None:
         if self._spark is not None:
@@ -212,7 +210,8 @@ class SparkPool:
 
     def _begin_on(self, spark: SparkSession, sink: Sink) -> None:
         context = spark.sparkContext
-        check(context)
+        if any(info.runs_on == SPARK for info in self._handlers.values()):
+            check(context)
         local = self._proven = is_one_machine(context.master)
         if local:  # the JVM of a local master has another one
             self._config = replace(self._config, niceness=os.getpriority(os.PRIO_PROCESS, 0))

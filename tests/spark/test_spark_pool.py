@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +28,7 @@ from tests.support.executor_conformance import (
     Running,
     invocation,
 )
-from tests.support.processes import alive
+from tests.support.processes import alive, parent
 from tests.support.waiting import eventually, holds
 
 HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers.py"))
@@ -84,8 +86,18 @@ class Ended:
             """It was alive then."""
 
         @staticmethod
-        def addJobTag(tag):
+        def clearJobTags():
             raise ConnectionRefusedError("nobody listens")
+
+        @staticmethod
+        def getConf():
+            return {}
+
+    conf = SimpleNamespace(set=lambda name, value: None)
+
+    @classmethod
+    def newSession(cls):
+        return cls
 
 
 def test_a_session_that_has_ended_ends_the_pool_and_leaves_no_task_hanging(spark):
@@ -241,6 +253,50 @@ def test_handlers_of_a_worker_see_no_setting_of_ours(monkeypatch):
     assert json.loads(one.result)["environment"]["AWS_REGION"] == "here"
 
 
+def look_at_processes(spark, folder):
+    """Process id → threads, children, kinds of descriptors and signal handlers, of Python processes of Spark: two at least."""
+
+    def look(batches):
+        import collections
+        import os
+        import re
+        import signal
+        import threading
+        import time
+        from pathlib import Path
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        me = os.getpid()
+        (Path(folder) / str(me)).touch()
+        until = time.monotonic() + 5
+        while (
+            len(list(Path(folder).iterdir())) < 2 and time.monotonic() < until
+        ):  # so that there is another to compare with
+            time.sleep(0.01)
+        targets = []
+        for entry in Path("/proc/self/fd").iterdir():
+            try:
+                target = os.readlink(entry)
+            except OSError:
+                continue  # that of the folder itself
+            if not os.path.isfile(target):  # importlib.metadata keeps archives open
+                targets.append(target)
+        kinds = collections.Counter(re.sub(r"[:(]\W*\d+\W*$", "", target) for target in targets)
+        state = (
+            [thread.name for thread in threading.enumerate()],
+            [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()],
+            sorted(kinds.items()),
+            [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
+        )
+        yield pa.RecordBatch.from_arrays([pa.array([json.dumps([me, *state])])], names=["told"])
+
+    rows = spark.range(0, 4, 1, 4).mapInArrow(look, "told string").collect()
+    return {told[0]: told[1:] for told in (json.loads(row["told"]) for row in rows)}
+
+
 class TestSparkPool:
     def test_handlers_are_known_without_importing_them_here(self, running):
         handlers = running.executor.handlers()
@@ -250,6 +306,62 @@ class TestSparkPool:
     def test_python_worker_keeps_its_children_between_jobs(self, running):
         pids = {running.one("pid").result for _ in range(6)}
         assert len(pids) <= 4
+
+    def test_children_run_at_the_niceness_of_local_ones_where_that_may_be_set(self, running):
+        niceness = int(running.one("niceness").result)
+        assert niceness == os.getpriority(os.PRIO_PROCESS, 0) or os.geteuid() != 0
+
+    def test_who_interrupts_a_cell_of_a_notebook_ends_no_worker(self, spark, tmp_path):
+        context, gate = spark.sparkContext, tmp_path / "gate"
+        context.setJobGroup("cell", "a cell of a notebook")
+        context.addJobTag("cell")
+        running = Running(SparkPool([HANDLERS], workers=SparkWorkers(max=1, children=1)), slack_s=100)
+        try:
+            running.executor.attach(spark)
+            call = invocation("wait_for_file", str(gate))
+            running.executor.submit([call])
+            eventually(lambda: running.executor.running(), 120, "the call runs")
+            worker_id = next(iter(running.executor._jobs))
+            context.cancelJobsWithTag("cell")
+            context.cancelJobGroup("cell")
+            spark.interruptAll()
+            context.setJobGroup("other", "a later cell")
+            spark.range(1).collect()  # Spark has obeyed what came before
+            gate.touch()
+            assert running.wait([call])[0].outcome == "succeeded"
+            assert [*running.executor._jobs] == [worker_id]
+        finally:
+            context.clearJobTags()
+            running.executor.stop(drain_s=0)
+
+    def test_the_python_process_of_a_worker_is_as_it_was_after_its_end(self, spark, tmp_path):
+        """Spark gives it to other tasks."""
+        running = Running(SparkPool([HANDLERS], workers=SparkWorkers(max=1, children=1)), slack_s=100)
+        try:
+            running.executor.attach(spark)
+            child = int(running.one("pid").result)
+            worker = parent(parent(child))
+            remote = running.executor._remote
+            with remote.lock:
+                for drained in remote.supervisor.workers.values():
+                    drained.drain()
+            remote.submit([])
+            eventually(lambda: not running.executor._jobs, 60, "its task ends")
+        finally:
+            running.executor.stop(drain_s=0)
+        assert not alive(child)
+        states = {}
+
+        def look():
+            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            folder.mkdir()
+            states.update(look_at_processes(spark, str(folder)))
+            return worker in states and len(states) > 1
+
+        eventually(look, 60, "a task runs in that process", lambda: (worker, states))
+        threads, below, *rest = states.pop(worker)
+        assert (threads, below) == (["MainThread"], [])
+        assert rest in [state[2:] for state in states.values()]
 
     def test_stop_cancels_what_does_not_finish_and_hands_back_the_rest(self, spark, tmp_path):
         running = Running(SparkPool([HANDLERS], workers=SparkWorkers(max=1, children=1), kill_grace_s=GRACE_S))

@@ -185,6 +185,11 @@ def pid(task: Task) -> int:
     return os.getpid()
 
 
+@handler("niceness")
+def niceness(task: Task) -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
 @handler("getpid")
 def getpid(task: Task) -> int:
     return os.getpid()

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+from pyspark import TaskContext
 
 from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation
+from scylla_spark.errors import ConfigError
 from scylla_spark.executors.interface import Shortage
+from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.executors.spark import pool as spark_pool
+from scylla_spark.executors.spark.application import count_slots
 from scylla_spark.executors.spark.elastic import Change, Present, change
 from scylla_spark.executors.spark.pool import SparkPool
-from scylla_spark.executors.spark.worker import BROKEN
+from scylla_spark.executors.spark.worker import BROKEN, WorkerConfig, _at_niceness, host
 from scylla_spark.handlers.description import HandlerInfo
 from tests.support.waiting import eventually, holds
 
@@ -31,10 +36,11 @@ class FakeContext:
         self.master, self.defaultParallelism = master, slots
         self.jobs = {}
         self.cores = 0
+        self.options = {}
         self.tag = threading.local()
 
     def getConf(self):
-        return {"spark.driver.host": "127.0.0.1"}
+        return {"spark.driver.host": "127.0.0.1"} | self.options
 
     def statusTracker(self):
         """Says that jobs of a group have begun if `cores` is set."""
@@ -48,6 +54,9 @@ class FakeContext:
 
     def setJobGroup(self, group, description):
         """Nothing reads it."""
+
+    def clearJobTags(self):
+        """There are none."""
 
     def addJobTag(self, tag):
         self.tag.name = tag
@@ -68,6 +77,11 @@ class FakeSession:
     def __init__(self, *, master="local[6]", slots=6, reason=None, before: Callable[[], object] = lambda: None):
         self.sparkContext = FakeContext(master, slots)
         self.reason, self.before, self.started = reason, before, 0
+
+    def newSession(self):
+        return self
+
+    conf = SimpleNamespace(set=lambda name, value: None)
 
     def range(self, count):
         return self
@@ -229,3 +243,74 @@ def test_starts_and_ends_are_counted_by_their_cause(made):
     pool.attach(FakeSession(reason="it was drained"))
     pool.submit([task(1)])
     eventually(lambda: pool.figures().ends == {"drained": 1} and pool.figures().starts, 5, "a worker has ended")
+
+
+def test_a_worker_of_a_dead_executor_is_none_to_rely_on_and_costs_no_other_its_work(made):
+    session = FakeSession(master="spark://head:7077", slots=5)
+    pool, _ = made(workers=SparkWorkers(max=2))
+    pool.attach(session)
+    pool.submit([task(number) for number in range(1, 4)])
+    eventually(lambda: pool._jobs, 5, "a job is started")
+    with pool._remote.lock:
+        supervisor = pool._remote.supervisor
+        supervisor.joined("living", HELLO, 1 << 60)
+        supervisor.joined("dead", HELLO, 1 << 60)
+        supervisor.cut("dead")
+        living = supervisor.workers["living"]
+    session.sparkContext.defaultParallelism = 3
+    assert not holds(lambda: living.draining, within=0.5)
+    with pool._remote.lock:
+        supervisor.workers.clear()
+
+
+def test_a_master_that_runs_one_task_at_a_time_is_refused(made):
+    pool, _ = made()
+    with pytest.raises(ConfigError, match=r"local\[1\] runs one task at a time"):
+        pool.attach(FakeSession(master="local[1]", slots=1))
+    assert change(SparkWorkers(max=8), 1, [], 0, 0, 9, 0) == Change()
+
+
+def test_a_master_that_runs_one_task_at_a_time_does_where_no_handler_asks_for_spark(made):
+    pool, _ = made()
+    pool._handlers = {"h": HandlerInfo("h")}
+    pool.attach(FakeSession(master="local[1]", slots=1))
+    eventually(lambda: pool.rooms() == {"spark": 0}, 5, "it starts no worker")
+
+
+def test_a_limit_of_memory_for_python_processes_is_refused_by_name(made):
+    pool, session = made()[0], FakeSession()
+    session.sparkContext.options["spark.executor.pyspark.memory"] = "2g"
+    with pytest.raises(ConfigError, match=r"spark\.executor\.pyspark\.memory is 2g"):
+        pool.attach(session)
+
+
+def test_slots_are_those_that_run_tasks_and_not_the_number_of_partitions_that_a_user_has_set():
+    context = FakeContext("spark://head:7077", slots=200)
+    manager = SimpleNamespace(defaultResourceProfile=lambda: "default")
+    scala = SimpleNamespace(maxNumConcurrentTasks={"default": 4}.get, resourceProfileManager=lambda: manager)
+    context._jsc = SimpleNamespace(sc=lambda: scala)
+    assert count_slots(context) == 4
+    context.options["spark.dynamicAllocation.enabled"] = "true"
+    scala.maxNumConcurrentTasks = {"default": 0}.get
+    assert count_slots(context) == 2
+
+
+def test_handlers_run_at_the_niceness_of_the_dispatcher_where_that_may_be_set():
+    found = []
+
+    def host():  # in a thread of its own, which cannot become less nice again without root
+        os.setpriority(os.PRIO_PROCESS, 0, 5)
+        with _at_niceness(0):
+            found.append(os.getpriority(os.PRIO_PROCESS, 0))
+        found.append(os.getpriority(os.PRIO_PROCESS, 0))
+
+    thread = threading.Thread(target=host)
+    thread.start()
+    thread.join()
+    assert found == [0 if os.geteuid() == 0 else 5, 5]
+
+
+def test_a_task_that_spark_tries_again_hosts_no_worker(monkeypatch):
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: 1))
+    (batch,) = host([], WorkerConfig(("nowhere.py",), 1, 1.0), Ticket("w", b"", "127.0.0.1", 9, b"", 1))
+    assert batch.to_pylist() == [{"reason": "Spark tried its task again"}]

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import FAILED, SUCCEEDED, YIELDED, Invocation, Outcome
+from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, YIELDED, Invocation, Outcome
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote import pool as remote_pool
+from scylla_spark.executors.remote.boot_offset import Offset
 from scylla_spark.executors.remote.certificate import server_context
-from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS
-from scylla_spark.executors.remote.handshake import Ticket
+from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS, RECALL
+from scylla_spark.executors.remote.handshake import VERSION, Ticket, introduction, nonce, proof_of_worker
 from scylla_spark.executors.remote.pool import RemotePool
-from scylla_spark.executors.remote.remote_worker import Hello
+from scylla_spark.executors.remote.remote_worker import Hello, RemoteWorker
 from scylla_spark.executors.remote.resident import Resident, _encrypted
 from scylla_spark.executors.remote.supervisor import LOST, RemoteSupervisor, RemoteTerms
 from scylla_spark.executors.remote.worker_end import WorkerEnd
@@ -171,13 +172,17 @@ def strangers(stack, ticket, count):
     return [stack.enter_context(socket.create_connection((ticket.host, ticket.port), timeout=5)) for _ in range(count)]
 
 
-def test_at_most_64_strangers_are_connected(serve, certified, monkeypatch):
+def test_at_most_64_strangers_are_connected_and_they_keep_no_worker_out(serve, certified, monkeypatch):
     monkeypatch.setattr(remote_pool, "_PROOF_WITHIN_S", 600.0)
-    options, _ = certified
+    options, digest = certified
+    pool = serve(**options)
+    ticket = pool.ticket()
     with contextlib.ExitStack() as stack:
-        found = strangers(stack, serve(**options).ticket(), 80)
-        assert all(is_closed(sock) for sock in found[70:])
-        assert select.select(found[:60], [], [], 0)[0] == [], "the first are still connected"
+        strangers(stack, ticket, 80)
+        peer = Peer(ticket)
+        if digest is not None:
+            peer.sock = _encrypted(peer.sock, digest)
+        assert (peer.introduce(ticket), len(pool._unproven) <= 64) == ([0], True)
 
 
 def test_strangers_are_not_connected_for_long(serve, certified):
@@ -189,6 +194,21 @@ def test_strangers_are_not_connected_for_long(serve, certified):
     if digest is not None:
         peer.sock = _encrypted(peer.sock, digest)
     assert peer.introduce(ticket) == [0]
+
+
+def test_of_strangers_that_are_too_many_those_that_name_no_job_go_first(serve, monkeypatch):
+    monkeypatch.setattr(remote_pool, "_MOST_UNPROVEN", 2)
+    monkeypatch.setattr(remote_pool, "_PROOF_WITHIN_S", 60)
+    pool = serve()
+    ticket = pool.ticket()
+    first, mine = Peer(ticket), nonce()
+    first.say([VERSION, ticket.worker_id, mine])
+    theirs, _ = first.hear()
+    second, third, fourth = Peer(ticket), Peer(ticket), Peer(ticket)
+    assert (second.hear(), third.hear()) == (None, None)
+    first.say(introduction(proof_of_worker(ticket.key, ticket.worker_id, theirs, mine), None, HELLO))
+    assert first.hear() == [0]
+    fourth.sock.close()
 
 
 def connected(pool):
@@ -238,6 +258,50 @@ def test_a_stop_reports_attempts_of_a_silent_worker_only_when_its_lease_has_ende
     assert boot_us() >= leased_until_us + TERMS.kill_us
     assert [one.id for one in pool.outcomes] == [1]
     peer.sock.close()
+
+
+def test_a_stop_waits_for_no_worker_that_is_cut_off_and_has_nothing(serve):
+    pool = serve()
+    _, peer = connected(pool)
+    peer.sock.close()
+    eventually(lambda: not any(one.connected for one in pool.supervisor.workers.values()), 5, "it is cut off")
+    pool._terms = replace(TERMS, kill_us=600 * US)  # the test would wait as long
+    pool.stop(drain_s=0)
+
+
+def test_an_attempt_that_may_not_start_any_more_is_recalled_from_its_worker():
+    supervisor = RemoteSupervisor(TERMS, HANDLERS)
+    supervisor.joined("w", HELLO, 0)
+    supervisor.workers["w"].offset.note(0, 0, 0, 1)
+    supervisor.receive("w", beat(2), Moment(1, 1))
+    supervisor.submit([task(7)._replace(start_by_us=500_000), task(8)], Moment(1, 1))
+    worker = supervisor.workers["w"]
+    worker.link.take()
+    supervisor.watch(Moment(400_000, 400_000))
+    assert worker.link.take() == []
+    supervisor.watch(Moment(500_000, 500_000))
+    supervisor.watch(Moment(600_000, 600_000))
+    assert [body for _, _, body in worker.link.take()] == [[RECALL, [7]]]
+    supervisor.receive("w", [1, 0, [ENDS, [[7, "returned", 0, 0, None, None, 0]], {}]], Moment(700_000, 700_000))
+    assert [(one.id, one.outcome) for one in supervisor.done] == [(7, NOT_STARTED)]
+
+
+def test_attempts_with_long_payloads_are_sent_in_several_frames():
+    worker = RemoteWorker(HELLO, 0, TERMS.lease_us)
+    worker.give([task(number, "x" * 1_000_000) for number in range(1, 41)], "local", Offset(0, 1), 0)
+    frames = worker.link.take()
+    assert max(len(fast_json.dump(frame)) for frame in frames) < MAX_FRAME_BYTES // 8
+    assert sum(len(body[2]) for _, _, body in frames) == 40
+
+
+def test_workers_whose_jobs_have_ended_are_not_remembered(busy):
+    busy.forget("w")
+    busy.watch(Moment(2 * US, 2 * US))
+    busy.joined("v", HELLO, 2 * US)
+    busy.watch(Moment(4 * US, 4 * US))
+    assert (busy.workers, busy.has_seen("w"), busy.has_seen("v")) == ({}, False, True)
+    busy.forget("v")
+    assert not busy.has_seen("v")
 
 
 def test_a_stop_can_be_asked_for_twice_and_work_that_comes_after_it_does_no_harm(serve):

@@ -74,7 +74,7 @@ class RemotePool:
         self._tls, self._certificate = tls, certificate
         self._keys: dict[str, bytes] = {}
         self._connections: dict[str, _Connection] = {}
-        self._unproven: set[_Connection] = set()
+        self._unproven: dict[_Connection, None] = {}  # the oldest first
         self._handshakes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._main, name="spark-workers", daemon=True)
@@ -106,6 +106,8 @@ class RemotePool:
     def forget(self, worker_id: str) -> None:
         """The job of a worker has ended: nobody connects for it any more."""
         self._keys.pop(worker_id, None)
+        with self.lock:
+            self.supervisor.forget(worker_id)
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes attempts and gives them to workers with room, without waiting for anything."""
@@ -148,7 +150,7 @@ class RemotePool:
         with self.lock:
             self.supervisor.end()
         self._ask_to_flush()
-        while boot_us() < until + self._terms.kill_us and self.supervisor.workers:
+        while boot_us() < until + self._terms.kill_us and self._awaits_ends():
             pause.wait(_POLL_S)
         last_us = until + self._terms.lease_us + self._terms.kill_us + self._terms.beat_us
         while boot_us() < last_us and not self._has_ended():  # handlers of a silent worker run until its lease ends
@@ -159,6 +161,11 @@ class RemotePool:
             self._loop.call_soon_threadsafe(self.flush)
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    def _awaits_ends(self) -> bool:
+        """Whether a worker will still report its end, or has attempts."""
+        with self.lock:
+            return any(worker.connected or worker.held for worker in self.supervisor.workers.values())
 
     def _has_ended(self) -> bool:
         with self.lock:
@@ -249,13 +256,14 @@ class RemotePool:
 
     # ---- what connections ask ----
 
-    def begins(self, connection: _Connection) -> bool:
-        """A connection that has proven nothing; False: there are too many."""
+    def begins(self, connection: _Connection) -> None:
+        """A connection that has proven nothing; where there are too many, the oldest of those that name no job of ours is closed."""
         if len(self._unproven) >= _MOST_UNPROVEN:
-            return False
-        self._unproven.add(connection)
+            oldest = next((one for one in self._unproven if not one.names_a_job), next(iter(self._unproven)))
+            oldest.abort()
+            self._unproven.pop(oldest)
+        self._unproven[connection] = None
         self._loop.call_later(_PROOF_WITHIN_S, self._impatient, connection)
-        return True
 
     def abort_later(self, connection: _Connection) -> None:
         """A connection was closed: its other end may not read, and so keep it and what was written."""
@@ -302,7 +310,7 @@ class RemotePool:
         Returns:
             Number of the last frame that was taken from it; None: it is not wanted.
         """
-        self._unproven.discard(connection)
+        self._unproven.pop(connection, None)
         now = boot_us()
         with self.lock:
             if received is None:
@@ -349,7 +357,7 @@ class RemotePool:
 
     def ended(self, connection: _Connection, worker_id: str | None) -> None:
         """A connection is closed."""
-        self._unproven.discard(connection)
+        self._unproven.pop(connection, None)
         if worker_id is not None and self._connections.get(worker_id) is connection:
             del self._connections[worker_id]
             with self.lock:
@@ -373,6 +381,11 @@ class _Connection(asyncio.Protocol):
         self._lost = False
 
     @property
+    def names_a_job(self) -> bool:
+        """Whether it has named a job that may connect."""
+        return self._greeted is not None
+
+    @property
     def unwritten(self) -> int:
         """Bytes that the other end has not taken."""
         return self._transport.get_write_buffer_size()
@@ -381,9 +394,8 @@ class _Connection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if not self._pool.begins(self):
-            self.abort()
-        elif self._pool.encrypt(self, transport):
+        self._pool.begins(self)
+        if self._pool.encrypt(self, transport):
             transport.pause_reading()
             self._early = bytearray()
 

@@ -12,6 +12,7 @@ from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, KILL, RECALL,
 from scylla_spark.executors.remote.link import Link
 
 _FOR_EVER: Final = 1 << 61
+_MOST_CHARS: Final = 1024 * 1024  # of payloads and checkpoints in one frame; the last one comes on top
 
 
 class Hello(NamedTuple):
@@ -62,6 +63,7 @@ class RemoteWorker:
     Attributes:
         connected: there is a connection to it.
         draining: it gets no more work.
+        has_job: its Spark job has not ended.
         expelled: it broke the rules of the conversation, and must not connect again.
         held: attempts that it has, by id, in the order sent.
         leased_until_us: after this its handlers are dead, unless it gets another lease.
@@ -75,6 +77,7 @@ class RemoteWorker:
         self.offset = BootOffset()
         self.connected = True
         self.draining = False
+        self.has_job = True
         self.expelled = False
         self.held: dict[int, Held] = {}
         self.silent_since_us = now
@@ -102,12 +105,17 @@ class RemoteWorker:
             clock: see `clock`.
             now: boot clock.
         """
-        rows = []
+        rows: list[list[Any]] = []
+        chars = 0
         for item in items:
+            if chars > _MOST_CHARS:
+                self.link.send([TASKS, name, rows])
+                rows, chars = [], 0
             self.held[item.id] = Held(item, name, now)
             limit = item.start_by_us + clock.us - clock.error_us if item.start_by_us < _FOR_EVER else item.start_by_us
             rows.append(task_fields(item, limit))
-        self._sent[name] += len(rows)
+            chars += len(item.payload) + len(item.checkpoint or "")
+        self._sent[name] += len(items)
         self.link.send([TASKS, name, rows])
 
     def kill(self, ids: Collection[int], grace_ms: int) -> None:
@@ -166,6 +174,12 @@ class RemoteWorker:
             "clock_error_ms": None if clock is None else clock.error_us / 1000,
             "silent_ms": max(0, now - self.silent_since_us) // 1000,
         }
+
+    def is_late(self, now: int) -> bool:
+        """Whether it has an attempt that may not start any more and was not recalled."""
+        return any(
+            held.item.start_by_us <= now and not held.begun_us and not held.recalled for held in self.held.values()
+        )
 
     def waits(self, name: str, now: int, for_us: int) -> list[list[int]]:
         """Lanes of which nothing that is here has begun, as ids of their attempts in order; what was recalled is left out.

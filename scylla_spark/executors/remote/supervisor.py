@@ -154,6 +154,12 @@ class RemoteSupervisor:
         backlog = self._backlogs.get(name)
         return 0 if backlog is None else len(backlog)
 
+    def forget(self, worker_id: str) -> None:
+        """The job of a worker has ended: no worker of this id connects any more."""
+        self._given_up.discard(worker_id)
+        if (worker := self.workers.get(worker_id)) is not None:
+            worker.has_job = False
+
     def has_seen(self, worker_id: str) -> bool:
         """Whether a worker has ever connected."""
         return worker_id in self.workers or worker_id in self._given_up
@@ -340,7 +346,8 @@ class RemoteSupervisor:
         """
         self.counts["lost_workers"] += bool(worker.held)
         del self.workers[worker_id]
-        self._given_up.add(worker_id)
+        if worker.has_job:
+            self._given_up.add(worker_id)
         heard = self._heard.pop(worker_id)
         for number, held in list(worker.held.items()):
             started = now.wall_us - (now.boot_us - held.begun_us) if held.begun_us else now.wall_us
@@ -442,14 +449,18 @@ class RemoteSupervisor:
         return worker.leased_until_us + self.terms.kill_us
 
     def _recall(self, now: int) -> None:
-        """Asks workers for lanes that have waited there for long, where another worker has room for them."""
+        """Asks for lanes that waited long at a worker while another has room, and for those that may not start any more."""
         for name in self._backlogs:
             free = [w for w in self.workers.values() if w.connected and not w.draining and w.room(name) > 0]
             for worker in self.workers.values():
+                if not worker.connected or not worker.held:
+                    continue
                 others = sum(one.room(name) for one in free if one is not worker)
-                if others and worker.connected:
+                if others or worker.is_late(now):
                     lanes = worker.waits(name, now, self.terms.recall_us)
-                    if ids := [number for lane in lanes[-others:] for number in lane]:
+                    late = [lane for lane in lanes if any(worker.held[n].item.start_by_us <= now for n in lane)]
+                    others = min(others, len(lanes))
+                    if ids := {number for lane in late + lanes[len(lanes) - others :] for number in lane}:
                         worker.recall(ids)
 
 

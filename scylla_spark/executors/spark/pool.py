@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
+import os
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -28,6 +28,7 @@ from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.resident import GONE, REFUSED, STOPPED
 from scylla_spark.executors.remote.supervisor import RemoteTerms
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
+from scylla_spark.executors.spark.application import LEAST_SLOTS, check, count_slots, session_for_workers
 from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
 from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
 from scylla_spark.handlers.description import SPARK, HandlerInfo
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 SCHEDULER_POOL: Final = "scylla-spark-workers"
 _LOOK_S: Final = 0.1
 _CHILDREN_PER_CORE: Final = 2
-_LOCAL_THREADS: Final = re.compile(r"local\[(\d+)")
 _JOB_ENDS_S: Final = 15.0
 _CANCEL_S: Final = 0.5
 _FOR_EVER_US: Final = 1 << 62
@@ -104,6 +104,7 @@ class SparkPool:
         self._handlers: dict[str, HandlerInfo] = {}
         self._at_once: dict[str, int | None] = {SPARK: None}
         self._spark: SparkSession | None = None
+        self._session: SparkSession | None = None  # for the jobs of workers
         self._remote: RemotePool | None = None
         self._jobs: dict[str, threading.Thread] = {}
         self._submitted_us: dict[str, int] = {}  # boot clock, by worker, of jobs that run
@@ -112,7 +113,7 @@ class SparkPool:
         self._starts = 0
         self._ends: Counter[str] = Counter()
         self._idle: dict[str, int] = {}
-        self._slots = 1
+        self._slots = LEAST_SLOTS
         self._proven = False  # whether executors can load the handlers
         self._failures = 0
         self._started_us = boot_us()
@@ -158,7 +159,11 @@ class SparkPool:
             self._config = replace(self._config, logs=keeper.terms())
 
     def attach(self, spark: SparkSession) -> None:
-        """Gives it the session to run on: a classic one, not Spark Connect."""
+        """Gives it the session to run on: a classic one, not Spark Connect.
+
+        Raises:
+            ConfigError: handlers ask for Spark workers, and those cannot run in its application.
+        """
         self._spark = spark
         self._begin()
 
@@ -256,8 +261,9 @@ class SparkPool:
         until_us = boot_us() + round(_JOB_ENDS_S * 1e6)
         while (jobs := self._jobs.copy()) and boot_us() < until_us:
             for worker_id, thread in jobs.items():
-                self._cancel(worker_id)  # again and again: Spark does not know a job yet whose thread has just begun
-                thread.join(_CANCEL_S / len(jobs))
+                thread.join(_CANCEL_S / len(jobs))  # one that ends by itself leaves its Python process to other tasks
+                if thread.is_alive():
+                    self._cancel(worker_id)  # again: Spark does not know a job yet whose thread has just begun
 
     def _cancel(self, worker_id: str) -> None:
         if self._spark is not None:
@@ -278,7 +284,12 @@ class SparkPool:
 
     def _begin_on(self, spark: SparkSession, sink: Sink) -> None:
         context = spark.sparkContext
+        if any(info.runs_on == SPARK for info in self._handlers.values()):
+            check(context)
         local = self._proven = is_one_machine(context.master)
+        if local:  # the JVM of a local master has another one
+            self._config = replace(self._config, niceness=os.getpriority(os.PRIO_PROCESS, 0))
+        self._session = session_for_workers(spark)
         bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context, self._workers.advertise)
         if self._workers.children is None and not local:
             cores = int(context.getConf().get("spark.task.cpus", "1"))
@@ -316,7 +327,9 @@ class SparkPool:
         jobs = self._jobs.copy()
         with self._remote.lock:
             supervisor = self._remote.supervisor
-            here = {name: worker for name, worker in supervisor.workers.items() if not worker.draining}
+            here = {  # one that is cut off may be dead, and is none to rely on
+                name: worker for name, worker in supervisor.workers.items() if worker.connected and not worker.draining
+            }
             seen = {name for name in jobs if supervisor.has_seen(name)}
             waiting = sum(map(supervisor.waiting, self._at_once)) + (not self._proven)
             self._idle = {name: since for name, since in self._idle.items() if name in here}
@@ -328,7 +341,11 @@ class SparkPool:
                 for name, worker in here.items()
             ]
         self._proven |= bool(present)
-        self._slots = _slots(self._spark.sparkContext, self._workers.reserve)
+        slots, self._slots = self._slots, count_slots(self._spark.sparkContext)
+        if self._slots == 1 != slots:
+            _log.warning(
+                "the cluster runs one task at a time: no Spark worker starts, since no query could run beside it"
+            )
         self._look_for_cores(jobs.keys() - seen, now)
         ending = len(seen - here.keys())
         wanted = change(self._workers, self._slots, present, len(jobs) - len(seen), ending, waiting, now)
@@ -377,14 +394,15 @@ class SparkPool:
         thread.start()
 
     def _job(self, ticket: Ticket) -> None:
-        assert self._spark is not None
+        assert self._session is not None
         assert self._remote is not None
-        spark, config, begun_us = self._spark, self._config, boot_us()
+        spark, config, begun_us = self._session, self._config, boot_us()
         context = spark.sparkContext
         try:
             tag = _tag(ticket.worker_id)
             context.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
             context.setJobGroup(tag, f"scylla-spark: worker {ticket.worker_id}")
+            context.clearJobTags()  # who interrupts a cell of a notebook, or cancels jobs of a tag, must not end workers
             context.addJobTag(tag)
             frame = spark.range(1).coalesce(1).mapInArrow(lambda batches: host(batches, config, ticket), REASON)
             reason = frame.collect()[0]["reason"]
@@ -433,14 +451,6 @@ def _broken(why: str) -> SetupError:
 
 def _tag(worker_id: str) -> str:
     return f"scylla-spark-worker-{worker_id}"
-
-
-def _slots(context: SparkContext, reserve: int) -> int:
-    """How many tasks the application can run at once; a local master of ours has threads for workers beyond those for queries."""
-    queries = max(1, int(context.defaultParallelism))
-    threads = _LOCAL_THREADS.match(str(context.master))
-    beyond = 0 if threads is None else int(threads[1]) - queries
-    return beyond + reserve if beyond > 0 else queries
 
 
 def _addresses(context: SparkContext, advertise: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -47,6 +48,7 @@ class WorkerConfig:
         readable: further files and folders that sandboxed handlers can read.
         outputs: where files are kept that attempts leave behind; None: nowhere.
         logs: how much is kept of what handlers write; None: nothing.
+        niceness: at which they run, where this user may lower it; None: at that of the Spark task.
     """
 
     modules: tuple[str, ...]
@@ -59,6 +61,7 @@ class WorkerConfig:
     readable: tuple[str, ...] = ()
     outputs: OutputTerms | None = None
     logs: LogTerms | None = None
+    niceness: int | None = None
 
 
 def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterator[Any]:
@@ -87,7 +90,8 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
             watchdog = partial(Watchdog, grace_us=round((config.kill_grace_s + _KILLED_WITHIN_S) * 1e6))
             pool = pool_of(config, lines)
             worker = Resident(ticket, pool, executor_id=_executor_id(), watchdog=watchdog, lines=lines)
-            reason = worker.run()
+            with _at_niceness(config.niceness):
+                reason = worker.run()
         except SchedulerError as error:
             reason = BROKEN + error.message.strip().splitlines()[-1].strip()  # above it is the stack of an import
         finally:
@@ -125,6 +129,18 @@ def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalExecutors:
     if lines is not None:
         pool.keep_logs(lines)
     return pool
+
+
+@contextlib.contextmanager
+def _at_niceness(niceness: int | None) -> Iterator[None]:
+    """Lowers the niceness of this thread, which what it starts inherits, if it is higher and this user may; restores it at the end."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, before if niceness is None else min(before, niceness))
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 def _executor_id() -> str:

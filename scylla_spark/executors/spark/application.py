@@ -1,0 +1,58 @@
+"""What the pool of Spark workers asks of its Spark application: slots, a session for its jobs, and settings that it cannot run with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.errors import ConfigError
+from scylla_spark.io.host.session import is_one_machine
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+LEAST_SLOTS: Final = 2
+_MEMORY: Final = "spark.executor.pyspark.memory"
+_IDLE_KILL: Final = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
+_DYNAMIC: Final = "spark.dynamicAllocation.enabled"
+
+
+def check(context: SparkContext) -> None:
+    """Checks that Spark workers can run in an application.
+
+    Raises:
+        ConfigError: its Python processes have a limit of memory, or it can run one task at a time only.
+    """
+    if memory := context.getConf().get(_MEMORY):
+        raise ConfigError(
+            f"{_MEMORY} is {memory}. It limits the address space of the processes of Spark workers, and their handlers inherit that.",
+            hint=f"Remove {_MEMORY} (memory of handlers is part of spark.executor.memoryOverhead), or set spark_workers.max = 0.",
+        )
+    if is_one_machine(context.master) and count_slots(context) < LEAST_SLOTS:
+        raise ConfigError(
+            f"The master {context.master} runs one task at a time. A Spark worker would hold that slot, and no query could run.",
+            hint="Use a master with two threads or more, such as local[2], or set spark_workers.max = 0.",
+        )
+
+
+def count_slots(context: SparkContext) -> int:
+    """How many tasks the application can run at once now. Spark's default number of partitions says less: users set it.
+
+    An application that adds executors while jobs wait for them counts as one with two slots at least.
+    """
+    try:
+        scala: Any = context._jsc.sc()  # noqa: SLF001 - PySpark does not offer it
+        slots = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+    except Exception:  # a platform that allows listed methods only; where the JVM has ended, the next line says so
+        slots = int(context.defaultParallelism)
+    return max(slots, LEAST_SLOTS) if context.getConf().get(_DYNAMIC, "false") == "true" else slots
+
+
+def session_for_workers(spark: SparkSession) -> SparkSession:
+    """A session of the same application for the jobs of workers.
+
+    So `interruptAll` of the user's session does not end them, nor does a limit for Python processes that return nothing for long.
+    """
+    session = spark.newSession()
+    session.conf.set(_IDLE_KILL, "false")
+    return session

@@ -12,18 +12,18 @@ from tests.simulation.remote_world import Rules, play
 SEEDS = 60
 PER_TEST = 10
 SHOWN_BY = {
-    "a closed connection counts as the end of a worker": 1,
+    "a closed connection counts as the end of a worker": 3,
     "a silent worker gets leases": 0,
-    "what was sent to a lost worker and did not report its start is free": 0,
+    "what was sent to a lost worker and did not report its start is free": 6,
     "each attempt that was lost before its start uses up a retry": 0,
     "no attempt that was lost before its start uses up a retry": 3,
     "reported starts do not count when a worker is lost": 0,
-    "a worker runs on without a lease": 23,
-    "nothing kills the handlers of a frozen worker": 6,
-    "what was lost with a connection is not sent again": 38,
-    "a repeated frame is taken twice": 27,
+    "a worker runs on without a lease": 75,
+    "nothing kills the handlers of a frozen worker": 3,
+    "what was lost with a connection is not sent again": 0,
+    "a repeated frame is taken twice": 8,
     "clocks are off by more than is known": 0,
-    "a part of a lane is recalled": 167,
+    "a part of a lane is recalled": 221,
 }
 
 

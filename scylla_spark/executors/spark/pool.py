@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 from collections.abc import Sequence
@@ -209,6 +210,8 @@ class SparkPool:
         if self._workers.children is None:
             cores = int(context.getConf().get("spark.task.cpus", "1"))
             self._config = replace(self._config, children=_CHILDREN_PER_CORE * cores)
+        if local:  # the JVM has a low priority, and what it starts inherits that
+            self._config = replace(self._config, niceness=os.getpriority(os.PRIO_PROCESS, 0))
         tls, certificate = (None, b"") if local else server_context()
         remote = RemotePool(
             self._terms,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -41,6 +42,7 @@ class WorkerConfig:
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         outputs: where files are kept that attempts leave behind; None: nowhere.
         logs: how much is kept of what handlers write; None: nothing.
+        niceness: of worker and children, where the system allows that; None: that of the Spark task.
     """
 
     modules: tuple[str, ...]
@@ -50,6 +52,7 @@ class WorkerConfig:
     longest_s: float = LONGEST_RUN_S
     outputs: OutputTerms | None = None
     logs: LogTerms | None = None
+    niceness: int | None = None
 
 
 def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterator[Any]:
@@ -78,12 +81,26 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
             watchdog = partial(Watchdog, grace_us=round((config.kill_grace_s + _KILLED_WITHIN_S) * 1e6))
             pool = pool_of(config, lines)
             worker = Resident(ticket, pool, executor_id=_executor_id(), watchdog=watchdog, lines=lines)
-            reason = worker.run()
+            with _at(config.niceness):
+                reason = worker.run()
         except SchedulerError as error:
             reason = BROKEN + error.message.strip().splitlines()[-1].strip()  # above it is the stack of an import
         finally:
             sys.setswitchinterval(before)
     yield pa.RecordBatch.from_arrays([pa.array([reason])], names=["reason"])
+
+
+@contextmanager
+def _at(niceness: int | None) -> Iterator[None]:
+    """Gives this thread, and the threads and processes that it starts, a niceness; without the right to lower it nothing changes."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    if niceness is not None:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, max(before, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalPool:

@@ -60,7 +60,7 @@ def crowd(channel: Channel, settings: Settings, *, tickets: Sequence[Sequence[An
     """
     for worker_id, key, host, port, certificate, lease_us in tickets:
         ticket = Ticket(worker_id, bytes.fromhex(key), host, port, bytes.fromhex(certificate), lease_us)
-        worker = Resident(ticket, cast(LocalPool, _IdlePool()), executor_id=worker_id)
+        worker = Resident(ticket, cast(LocalPool, _IdlePool()), executor_id=worker_id, watchdog=cast(Any, _NoWatchdog))
         threading.Thread(target=worker.run, name=worker_id, daemon=True).start()
     channel.tell("ready")
     threading.Event().wait()
@@ -93,6 +93,20 @@ class _IdlePool:
 
     def submit(self, batch: Sequence[object]) -> None:
         """Nothing comes."""
+
+
+class _NoWatchdog:
+    """In place of a process for each worker."""
+
+    def __init__(self, leased_until_us: int) -> None:
+        """Nothing is to be ended."""
+
+    def renew(self, until_us: int) -> bool:
+        """It never ends."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is left of it."""
 
 
 def _resident_mb() -> float:

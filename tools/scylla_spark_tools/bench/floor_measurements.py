@@ -170,7 +170,7 @@ def invocations(count: int, handler: str, lanes: int | None = None, *, first: in
         first: id of the first one.
     """
     now = now_us()
-    keys = (TaskKey(now, f"lane-{n % (lanes or count)}", f"{n:09d}") for n in range(count))
+    keys = (TaskKey(now, f"lane-{n % lanes if lanes else n}", f"{n:09d}") for n in range(first, first + count))
     return [
         Invocation(first + n, key, 1, 1, handler, "default", '{"n":1}', 0, now, 300_000) for n, key in enumerate(keys)
     ]

@@ -24,6 +24,7 @@ from scylla_spark_tools.bench.helper_process import Channel, Helper
 from scylla_spark_tools.bench.load import poll
 
 _BEATS_S: Final = 5.0
+_BETWEEN_S: Final = 0.02
 _TERMS: Final = RemoteTerms(lease_us=30_000_000)  # one process with so many workers may be slow
 
 
@@ -62,6 +63,7 @@ def crowd(channel: Channel, settings: Settings, *, tickets: Sequence[Sequence[An
         ticket = Ticket(worker_id, bytes.fromhex(key), host, port, bytes.fromhex(certificate), lease_us)
         worker = Resident(ticket, cast(LocalPool, _IdlePool()), executor_id=worker_id, watchdog=cast(Any, _NoWatchdog))
         threading.Thread(target=worker.run, name=worker_id, daemon=True).start()
+        poll(_BETWEEN_S)  # a pool refuses the 65th connection that has proven nothing
     channel.tell("ready")
     threading.Event().wait()
 

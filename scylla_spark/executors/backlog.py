@@ -45,6 +45,7 @@ class Backlog:
 
     Attributes:
         out: how many were taken and are not finished.
+        startable: how many wait for a child, and not for another one of their lane.
     """
 
     def __init__(self, max_batch: Callable[[str], int | None]) -> None:
@@ -54,6 +55,7 @@ class Backlog:
         self._lanes: dict[str, _Lane] = {}
         self._marked: set[str] = set()  # batch handlers that stand in `_ready`
         self._waiting = 0
+        self.startable = 0
         self.out = 0
 
     def __len__(self) -> int:
@@ -101,6 +103,7 @@ class Backlog:
                 lane.out += 1
             if call:
                 self._waiting -= len(call)
+                self.startable -= len(call)
                 self.out += len(call)
                 return call
         return []
@@ -125,6 +128,7 @@ class Backlog:
             queue = self._batches[lane.batch]
             gone = [item for item in queue if item.key[1] == ordering_id] + gone
             self._batches[lane.batch] = deque(item for item in queue if item.key[1] != ordering_id)
+            self.startable -= lane.waiting
             lane.waiting = 0
         self._waiting -= len(gone)
         return gone
@@ -160,6 +164,7 @@ class Backlog:
             lane = self._lanes[item.key[1]]
             lane.out -= 1
             lane.waiting += 1
+            self.startable += 1
             self._batches[name].appendleft(item)
         if name not in self._marked:
             self._marked.add(name)
@@ -174,6 +179,7 @@ class Backlog:
         held.insert(place, item)
         if not lane.out:
             lane.waiting += 1
+            self.startable += 1
             lane.batch = ""
             self._ready.appendleft(held.popleft())
 
@@ -194,6 +200,7 @@ class Backlog:
         self._batches = {name: sift(queue) for name, queue in self._batches.items()}
         for item in gone:
             self._lanes[item.key[1]].waiting -= 1
+        self.startable -= len(gone)
         for lane in self._lanes.values():
             lane.held = sift(lane.held) if lane.held else None
         self._waiting -= len(gone)
@@ -217,6 +224,7 @@ class Backlog:
 
     def _place(self, item: Invocation, lane: _Lane) -> None:
         lane.waiting += 1
+        self.startable += 1
         if self._max_batch(item.handler) is None:
             lane.batch = ""
             self._ready.append(item)

@@ -39,6 +39,10 @@ SMALL = {
     "watched": (["--tasks", "3"], LATENCY),
     "async": (["--tasks", "500"], (*SECONDS, "child_mb", "children")),
     "sandbox": (["--tasks", "5"], LATENCY),
+    "spark": (
+        ["--seconds", "3", "--warm", "100", "--tasks", "1000", "--turns", "1"],
+        (*LATENCY, "local_p99_ms", "drain_ratio", "pool_drain_ratio", "workers_mb"),
+    ),
     "soak": (["--seconds", "6", "--warm", "100"], (*LATENCY, "memory_mb_first", "files_last")),
 }
 

@@ -65,8 +65,8 @@ class _ForgetsStarts(RemoteSupervisor):
 
 
 class _RecallsSingly(RemoteWorker):
-    def recall(self, ids: Any) -> None:
-        super().recall(list(ids)[:1])
+    def recall(self, ids: Any, now: int) -> None:
+        super().recall(list(ids)[:1], now)
 
 
 class _RecallsFromLanes(RemoteSupervisor):

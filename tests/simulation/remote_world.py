@@ -275,12 +275,13 @@ class Lanes:
         return run
 
     def _unfinished(self, lane: str) -> list[int]:
-        """Tasks of a lane that did not succeed, as far as workers know."""
-        succeeded = {
+        """Tasks of a lane that did not succeed and were not cancelled, as far as workers know."""
+        over = {
             run.item.key.time_us for run in self._runs.values()
             if run.item.key.ordering_id == lane and run.over and run.succeeds
         }  # fmt: skip
-        return [number for number in self._todo[lane] if number not in succeeded]
+        over |= {number for n, (name, number, _) in self._out.items() if name == lane and n in self._cancelled}
+        return [number for number in self._todo[lane] if number not in over]
 
     def over(self, run: Run) -> None:
         """A handler has ended, or was killed."""

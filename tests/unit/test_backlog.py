@@ -39,6 +39,15 @@ def test_second_task_of_a_lane_waits_for_the_first():
     assert _ids(backlog.take()) == [2]
 
 
+def test_tasks_behind_others_of_their_lane_wait_for_no_child():
+    backlog = _backlog()
+    backlog.add([_item(1, "a"), _item(2, "a"), _item(3, "b")])
+    assert (len(backlog), backlog.startable) == (3, 2)
+    backlog.take()
+    backlog.take()
+    assert (len(backlog), backlog.startable) == (1, 0)
+
+
 def test_batch_handler_takes_a_lane_in_order_up_to_its_limit():
     backlog = _backlog()
     backlog.add([_item(n, "a", "batch") for n in range(5)])
@@ -102,6 +111,7 @@ def test_random_histories_never_reorder_or_overlap_a_lane_and_lose_nothing():
                 for item in call:
                     ended[item.key.ordering_id].append(item.id)
                 backlog.finish(call)
+            assert backlog.startable == sum(lane.waiting for lane in backlog._lanes.values())
         for lane, ids in ended.items():
             assert ids == [item.id for item in items if item.key.ordering_id == lane and item.id not in gone]
         assert sum(map(len, ended.values())) + len(gone) == 40

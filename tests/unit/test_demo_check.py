@@ -15,6 +15,7 @@ from scylla_spark_tools.demo.evidence import Completion, History, Reject, Schedu
 MS = 1_000
 START = 1_800_000_000_000_000
 LANES = check.LEAST_MEASURED // 2
+ON_SPARK = range(100, 100 + check.LEAST_ON_SPARK // 2)
 ODD = {"colour": "blue"}
 INTENDED = schedules.intended(START)
 
@@ -36,7 +37,11 @@ def good_history() -> History:
 
     The schedules ran beside them: each second, for two ranges of versions, and for a time and a range.
     """
-    wanted = {key(lane, number): Want(START - 1, value="v1") for lane in range(LANES) for number in range(3)}
+    wanted = {
+        key(lane, number): Want(START - 1, value="v1", on_spark=lane in ON_SPARK)
+        for lane in range(LANES)
+        for number in range(3)
+    }
     history = History(wanted, INTENDED, runs=good_runs())
     history.wanted[FLAKY] = Want(START - 1, attempts=2, value="v1")
     history.wanted[DOOMED] = Want(START - 1, FAILED, attempts=2)
@@ -377,12 +382,13 @@ def test_tasks_behind_a_busy_head_do_not_count_as_late() -> None:
     assert key(7, 1) not in late
 
 
-def test_lateness_of_what_is_not_timed_is_kept_apart() -> None:
+def test_lateness_on_spark_is_judged_apart() -> None:
     history = good_history()
-    history.wanted[PLAIN] = history.wanted[PLAIN]._replace(timed=False)
+    change(history, key(ON_SPARK[0], 0), start=key(ON_SPARK[0], 0).time_us + 600 * MS)
 
-    assert PLAIN not in check.lateness(history)
-    assert check.lateness(history, timed=False) == {PLAIN: 5 * MS}
+    assert key(ON_SPARK[0], 0) not in check.lateness(history)
+    assert len(check.lateness(history, on_spark=True)) == 3 * len(ON_SPARK)
+    assert [one.why.split(",")[0] for one in findings(history)] == ["p99 on Spark is 600.0 ms"]
 
 
 def test_percentiles_are_by_nearest_rank() -> None:

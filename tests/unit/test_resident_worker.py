@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +21,7 @@ from scylla_spark.executors.remote.frames import BEAT, DRAIN, TASKS, task_fields
 from scylla_spark.executors.remote.handshake import Ticket, nonce, proof_of_dispatcher
 from scylla_spark.executors.remote.resident import UNWATCHED, Resident
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
+from scylla_spark.executors.spark import worker
 from scylla_spark.handlers.framing import FrameReader, pack
 from tests.support.waiting import eventually
 
@@ -233,6 +236,36 @@ def test_what_came_in_while_a_worker_was_stopped_does_not_start_after_its_lease(
     worker._end.leased_until_us = boot_us() - 1
     started_items = []
     pool.submit = started_items.extend
-    worker._take([lease(60_000_000), [1, 0, [TASKS, "local", [task_fields(TASK, 1 << 62)]]]])
+    worker._take([lease(60_000_000), [1, 0, [TASKS, "local", 0, [list(task_fields(TASK))]]]])
     dispatcher.listener.close()
     assert (worker._over, started_items) == (LEASE_ENDED, [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a niceness")
+def test_a_worker_on_this_machine_runs_at_the_niceness_of_its_dispatcher_and_not_of_the_jvm(monkeypatch):
+    seen = []
+
+    class Nice:
+        def __init__(self, *_, **__):
+            """Nothing is needed."""
+
+        def run(self):
+            seen.append(os.getpriority(os.PRIO_PROCESS, 0))
+            return "drained"
+
+    def as_spark_task():
+        os.setpriority(os.PRIO_PROCESS, 0, 5)  # of this thread alone
+        ticket = Ticket("w", b"k" * 32, "127.0.0.1", 1, b"", 1_000_000)
+        for niceness in (0, None):
+            ((reason,),) = [
+                batch.column(0).to_pylist() for batch in worker.host([], replace(config, niceness=niceness), ticket)
+            ]
+            seen.append(reason)
+        seen.append(os.getpriority(os.PRIO_PROCESS, 0))
+
+    config = worker.WorkerConfig(("tests.handlers",), 1, 1.0)
+    monkeypatch.setattr(worker, "Resident", Nice)
+    task = threading.Thread(target=as_spark_task)
+    task.start()
+    task.join()
+    assert seen == [0, "drained", 5, "drained", 5]

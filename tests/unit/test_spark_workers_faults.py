@@ -18,14 +18,14 @@ from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote import pool as remote_pool
 from scylla_spark.executors.remote.boot_offset import Offset
 from scylla_spark.executors.remote.certificate import server_context
-from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS, RECALL
+from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS, HEARD, LINES, RECALL
 from scylla_spark.executors.remote.handshake import VERSION, Ticket, introduction, nonce, proof_of_worker
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.remote_worker import Hello, RemoteWorker
 from scylla_spark.executors.remote.resident import Resident, _encrypted
 from scylla_spark.executors.remote.supervisor import LOST, RemoteSupervisor, RemoteTerms
-from scylla_spark.executors.remote.worker_end import WorkerEnd
-from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
+from scylla_spark.executors.remote.worker_end import SLICE_CHARS, WorkerEnd
+from scylla_spark.executors.remote.worker_lines import WorkerLines
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX
 from tests.support.waiting import eventually
@@ -121,18 +121,60 @@ def test_no_frame_of_a_worker_is_longer_than_its_dispatcher_reads():
 
 def test_lines_that_a_dispatcher_does_not_take_are_not_gathered_without_bound():
     class Flood(WorkerLines):
-        def take(self):
-            return [["x" * 100_000] * 10]
+        def take(self, most):
+            return [["x" * (most // 10)] * 10]
 
     ticket = Ticket("w", b"k" * 32, "127.0.0.1", 1, b"", US)
     worker = Resident(ticket, FakePool(), executor_id="1", watchdog=FakeWatchdog, lines=Flood(LogTerms(1, 1, 1)))
     for _ in range(50):
         worker._tell()
     waiting = worker._end.link.take()
-    assert sum(len(frame) for _, _, body in waiting for child in body[1] for frame in child) <= MOST_BYTES + 2 * US
-    worker._end.link.receive([0, waiting[-1][0], ["beat"]])
+    assert sum(len(frame) for _, _, body in waiting for child in body[1] for frame in child) < 4 * SLICE_CHARS
+    worker._end.link.receive([0, waiting[-1][0], [HEARD]])
     worker._tell()
     assert worker._end.link.waiting > 0
+
+
+def test_lines_go_in_small_frames_and_their_acknowledgement_does_not_wait_for_other_work(busy):
+    end = WorkerEnd(0, US)
+    end.wrote([["x" * 1000] * 200])
+    frames = end.link.take()
+    assert max(len(fast_json.dump(frame)) for frame in frames) < 1.1 * SLICE_CHARS
+    assert not end.has_way_for_lines
+    busy.workers["w"].take()
+    for frame in frames:
+        assert frame[2][0] == LINES
+        busy.receive("w", frame, Moment(2, 2))
+    (answer,) = busy.workers["w"].take()
+    assert end.receive(answer, 3) == []
+    assert end.lines_were_read
+    assert end.has_way_for_lines
+    assert busy.workers["w"].take() == []
+
+
+def test_lanes_that_wait_at_a_busy_worker_go_to_a_free_one_and_are_asked_for_until_a_child_returns_them(busy):
+    busy.receive("w", [1, 0, [BEGUN, [[7, 1]]]], Moment(2, 2))
+    busy.joined("v", HELLO, 3)
+    busy.workers["v"].offset.note(3, 3, 3, 4)
+    busy.receive("v", beat(2), Moment(4, 4))
+    busy.workers["w"].take()
+    after_us = TERMS.recall_us
+    assert after_us * 3 // 2 < 100_000, "it is looked at every half of that"
+    for again in (1, 2):  # the first request finds the attempt at a child
+        busy.watch(Moment(again * after_us + 1, again * after_us + 1))
+        ((_, _, recall),) = busy.workers["w"].take()
+        assert recall == [RECALL, [8]]
+    busy.receive("w", [2, 0, [ENDS, [[8, "returned", 0, 0, None, None, 0]], {"local": [0, 2]}]], Moment(90_000, 90_000))
+    assert set(busy.workers["v"].held) == {8}
+    assert busy.counts["recalled"] == 1
+
+
+def test_tasks_behind_a_running_one_of_their_lane_ask_for_no_worker(busy):
+    behind = [task(number)._replace(key=TaskKey(number, "lane7", "u")) for number in (9, 10)]
+    busy.submit(behind, Moment(2, 2))
+    assert busy.waiting("local") == 0
+    busy.submit([task(11)], Moment(2, 2))
+    assert busy.waiting("local") == 1
 
 
 @pytest.fixture
@@ -281,7 +323,9 @@ def test_an_attempt_that_may_not_start_any_more_is_recalled_from_its_worker():
     assert worker.link.take() == []
     supervisor.watch(Moment(500_000, 500_000))
     supervisor.watch(Moment(600_000, 600_000))
-    assert [body for _, _, body in worker.link.take()] == [[RECALL, [7]]]
+    assert [body for _, _, body in worker.link.take()] == 2 * [[RECALL, [7]]], (
+        "asked again, since a child may have had it"
+    )
     supervisor.receive("w", [1, 0, [ENDS, [[7, "returned", 0, 0, None, None, 0]], {}]], Moment(700_000, 700_000))
     assert [(one.id, one.outcome) for one in supervisor.done] == [(7, NOT_STARTED)]
 
@@ -291,7 +335,7 @@ def test_attempts_with_long_payloads_are_sent_in_several_frames():
     worker.give([task(number, "x" * 1_000_000) for number in range(1, 41)], "local", Offset(0, 1), 0)
     frames = worker.link.take()
     assert max(len(fast_json.dump(frame)) for frame in frames) < MAX_FRAME_BYTES // 8
-    assert sum(len(body[2]) for _, _, body in frames) == 40
+    assert sum(len(body[3]) for _, _, body in frames) == 40
 
 
 def test_workers_whose_jobs_have_ended_are_not_remembered(busy):

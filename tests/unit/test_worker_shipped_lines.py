@@ -12,7 +12,7 @@ from scylla_spark.core.records.log_record import decode
 from scylla_spark.executors.interface import HearsLines, LogTerms
 from scylla_spark.executors.remote import worker_lines
 from scylla_spark.executors.remote.frames import LINES, read_lines
-from scylla_spark.executors.remote.worker_lines import WorkerLines
+from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.handlers.log_writer import LogWriter
 from scylla_spark.handlers.messages import TaskRow
@@ -69,11 +69,11 @@ def test_lines_of_each_attempt_arrive_whichever_child_ran_it(logs):
     write(first, "one", "ü 1", "password=abc")
     write(second, "two", "2")
     write(first, "three", "3")
-    logs.hear(sent(lines.take()))
+    logs.hear(sent(lines.take(MOST_BYTES)))
     assert told(logs) == {"one": ["ü 1", "password=***"], "two": ["2"], "three": ["3"]}
-    assert lines.take() == []
+    assert lines.take(MOST_BYTES) == []
     write(second, "four", "4")
-    logs.hear(sent(lines.take()))
+    logs.hear(sent(lines.take(MOST_BYTES)))
     assert told(logs) == {"four": ["4"]}
 
 
@@ -85,7 +85,7 @@ def test_the_last_lines_of_a_child_that_died_arrive(logs):
         writer.text("stdout", f"{number}\n")
     lines.close("a")
     lines.close("a")
-    logs.hear(sent(lines.take()))
+    logs.hear(sent(lines.take(MOST_BYTES)))
     found = told(logs)["one"]
     assert (found[0], found[-1]) == ("0", "999")
 
@@ -98,7 +98,7 @@ def test_beyond_the_bound_lines_are_left_out_and_counted(logs, monkeypatch):
     for number in range(100):
         write(writer, f"key-{number:02}", *["x" * 60] * 60)
         lines.gather()
-    shipped = lines.take()
+    shipped = lines.take(MOST_BYTES)
     assert sum(len(frame) for frames in shipped for frame in frames) < 500_000
     logs.hear(sent(shipped))
     found = told(logs)

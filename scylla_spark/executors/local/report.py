@@ -61,7 +61,8 @@ class Report(NamedTuple):
     follow_ups: tuple[FollowUp, ...] = ()
 
 
-_SUCCEEDED: Final = (TaskEnd(SUCCEEDED, None, None, 0),)
+PLAIN_SUCCESS: Final = (TaskEnd(SUCCEEDED, None, None, 0),)
+"""Verdicts of a call of one task that succeeded without a result."""
 
 
 def read(record: object, *, timed_out: bool = False) -> Report:
@@ -90,7 +91,7 @@ def read(record: object, *, timed_out: bool = False) -> Report:
     ):
         raise ProtocolError("a start or a duration that is no number from 0")
     if outcome == SUCCEEDED and result is None and failure is None and after_ms == 0:
-        return Report(number, _SUCCEEDED, started, duration)  # nearly all are like this: no time to lose
+        return Report(number, PLAIN_SUCCESS, started, duration)  # nearly all are like this: no time to lose
     if outcome != BATCH:
         return Report(number, (_verdict([outcome, result, failure, after_ms], timed_out=timed_out),), started, duration)
     if type(result) is not list:

@@ -27,6 +27,11 @@ class _Sample(NamedTuple):
     us: int
     error_us: int
 
+    @property
+    def rank(self) -> float:
+        """The error without the drift that all measurements share: the least is the best at any time."""
+        return self.error_us - _DRIFT * self.at_us
+
 
 class BootOffset:
     """Estimates the offset from round trips: half of the least round trip of the last minute bounds the error (RFC 5905, section 8).
@@ -36,7 +41,7 @@ class BootOffset:
     """
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque()
+        self._samples: deque[_Sample] = deque()  # each is better than all that follow, so the first is the best
 
     def note(self, sent_us: int, received_us: int, answered_us: int, heard_us: int) -> None:
         """Adds a round trip.
@@ -54,11 +59,15 @@ class BootOffset:
         known = self.best(heard_us)
         if known is not None and abs(known.us - new.us) > known.error_us + new.error_us:
             self._samples.clear()
+        while self._samples and self._samples[-1].rank >= new.rank:
+            self._samples.pop()
         self._samples.append(new)
 
     def best(self, now_us: int) -> Offset | None:
         """The best estimate; None if there is no measurement of the last minute."""
         while self._samples and self._samples[0].at_us < now_us - WINDOW_US:
             self._samples.popleft()
-        found = [Offset(one.us, one.error_us + round(_DRIFT * (now_us - one.at_us))) for one in self._samples]
-        return min(found, key=lambda offset: offset.error_us, default=None)
+        if not self._samples:
+            return None
+        best = self._samples[0]
+        return Offset(best.us, best.error_us + round(_DRIFT * (now_us - best.at_us)))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Invocation, LastError
+from scylla_spark.executors.local.report import PLAIN_SUCCESS, Report
 from scylla_spark.handlers.framing import ProtocolError
 
 TASKS: Final = "tasks"
@@ -24,7 +25,15 @@ ENDS: Final = "ends"
 SAYS: Final = "says"
 DEAD: Final = "dead"
 LINES: Final = "lines"
+HEARD: Final = "heard"
+"""Of a frame without content: its acknowledgement is all that it is for."""
 _MOST: Final = 1 << 62
+FOR_EVER: Final = 1 << 61
+"""A limit to start from here on is none."""
+PLAIN_FIELDS: Final = 3
+"""Of the record of an attempt that succeeded and reports nothing else (`read_success`)."""
+_USUAL: Final = 11
+_NOTHING_MORE: Final = (None, None, 1 << 62, (), None)  # no checkpoint, error, expiry, tags and trace
 _MOST_NAMES: Final = 10_000
 _MOST_TEXT: Final = 2_000
 
@@ -62,23 +71,27 @@ class Beat(NamedTuple):
     memory: int
 
 
-def task_fields(item: Invocation, start_by_us: int) -> list[Any]:
-    """An invocation as it is written.
+def task_fields(item: Invocation) -> tuple[Any, ...]:
+    """An invocation as it is written: its fields, without those at the end if they say nothing."""
+    return item[:_USUAL] if item[_USUAL:] == _NOTHING_MORE else item
+
+
+def read_task(fields: list[Any], ahead_us: int) -> Invocation:
+    """The invocation that was written so.
 
     Args:
-        item: the invocation.
-        start_by_us: boot clock of the worker after which it must not start.
+        fields: as read.
+        ahead_us: how far the boot clock of this machine is ahead of that of the dispatcher, at least.
     """
-    return [*item.key, *item[:1], *item[2:10], start_by_us, *item[11:]]
-
-
-def read_task(fields: list[Any]) -> Invocation:
-    """The invocation that was written so."""
-    time_us, ordering_id, uniqueness_key, number, *rest = fields
-    error, tags = rest[10], rest[12]
-    rest[10] = None if error is None else LastError(*error)
-    rest[12] = tuple(tags)
-    return Invocation(number, TaskKey(time_us, ordering_id, uniqueness_key), *rest)
+    fields[1] = TaskKey._make(fields[1])
+    if fields[10] < FOR_EVER:
+        fields[10] += ahead_us
+    if len(fields) == _USUAL:
+        return Invocation(*fields)
+    error = fields[12]
+    fields[12] = None if error is None else LastError(*error)
+    fields[14] = tuple(fields[14])
+    return Invocation._make(fields)
 
 
 def read_beat(body: Sequence[Any]) -> Beat:
@@ -115,6 +128,18 @@ def read_rooms(value: object) -> Rooms:
     if type(value) is not dict or len(value) > _MOST_NAMES:
         raise ProtocolError("rooms that are no object")
     return {name: _room(room) for name, room in value.items()}
+
+
+def read_success(record: list[Any]) -> Report:
+    """The report of an attempt that succeeded and says nothing else: its id, its start (boot clock of the worker) and its duration.
+
+    Raises:
+        ProtocolError: it is not of that form.
+    """
+    number, started_us, duration_us = record
+    if not (_is_count(number) and _is_count(started_us) and _is_count(duration_us)):
+        raise ProtocolError("a success that is not an id and two times")
+    return Report(number, PLAIN_SUCCESS, started_us, duration_us)
 
 
 def read_begun(body: Sequence[Any]) -> dict[int, int]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.handlers.framing import ProtocolError
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_HELLO_BYTES: Final = 512
 """Most bytes of the first message."""
 MAX_INTRODUCTION_BYTES: Final = 1024 * 1024

@@ -216,7 +216,7 @@ class RemotePool:
             for worker_id, connection in self._connections.items():
                 worker = self.supervisor.workers.get(worker_id)
                 if worker is not None and worker.connected and connection.unwritten < _MOST_UNWRITTEN:
-                    frames.append((connection, worker.link.take()))
+                    frames.append((connection, worker.take()))
         for connection, out in frames:  # outside the lock, which `submit` waits for
             connection.write(out)
         if lines and self.keeper is not None:

@@ -8,11 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
-from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, KILL, RECALL, TASKS, Beat, Rooms, task_fields
+from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, HEARD, KILL, RECALL, TASKS, Beat, Rooms, task_fields
 from scylla_spark.executors.remote.link import Link
 
-_FOR_EVER: Final = 1 << 61
-_MOST_CHARS: Final = 1024 * 1024  # of payloads and checkpoints in one frame; the last one comes on top
+_FRAME_CHARS: Final = 64 * 1024  # of payloads and checkpoints in one frame; the last one comes on top
 
 
 class Hello(NamedTuple):
@@ -39,17 +38,17 @@ class Held:
 
     Attributes:
         begun_us: boot clock of the dispatcher when its handler began, as the worker reports; 0: not reported.
-        recalled: it was asked for it.
+        recalled_us: boot clock when its worker was asked for it last; 0: it was not.
     """
 
-    __slots__ = ("begun_us", "item", "name", "recalled", "sent_us")
+    __slots__ = ("begun_us", "item", "name", "recalled_us", "sent_us")
 
     def __init__(self, item: Invocation, name: str, sent_us: int) -> None:
         self.item = item
         self.name = name
         self.sent_us = sent_us
         self.begun_us = 0
-        self.recalled = False
+        self.recalled_us = 0
 
 
 class RemoteWorker:
@@ -69,6 +68,7 @@ class RemoteWorker:
         leased_until_us: after this its handlers are dead, unless it gets another lease.
         silent_since_us: when it was heard last.
         rooms: what it would take, as it said last.
+        owes_answer: lines came in whose sender waits for the acknowledgement.
     """
 
     def __init__(self, hello: Hello, now: int, lease_us: int) -> None:
@@ -84,6 +84,7 @@ class RemoteWorker:
         self.leased_until_us = now + lease_us  # it has one from its first frame on
         self.memory = 0
         self.rooms: Rooms = {}
+        self.owes_answer = False
         self._sent: Counter[str] = Counter()
 
     def room(self, name: str) -> int:
@@ -105,27 +106,39 @@ class RemoteWorker:
             clock: see `clock`.
             now: boot clock.
         """
-        rows: list[list[Any]] = []
+        ahead_us = clock.us - clock.error_us
+        rows: list[tuple[Any, ...]] = []
         chars = 0
         for item in items:
-            if chars > _MOST_CHARS:
-                self.link.send([TASKS, name, rows])
+            if chars > _FRAME_CHARS:
+                self.link.send([TASKS, name, ahead_us, rows])
                 rows, chars = [], 0
             self.held[item.id] = Held(item, name, now)
-            limit = item.start_by_us + clock.us - clock.error_us if item.start_by_us < _FOR_EVER else item.start_by_us
-            rows.append(task_fields(item, limit))
+            rows.append(task_fields(item))
             chars += len(item.payload) + len(item.checkpoint or "")
+        self.link.send([TASKS, name, ahead_us, rows])
         self._sent[name] += len(items)
-        self.link.send([TASKS, name, rows])
+
+    def take(self) -> list[list[Any]]:
+        """The frames that are to be written to it now."""
+        frames = self.link.take()
+        if self.owes_answer and not frames:
+            frames.append(self.link.unnumbered([HEARD]))
+        self.owes_answer = False
+        return frames
 
     def kill(self, ids: Collection[int], grace_ms: int) -> None:
         """Asks for the end of attempts, whether they run or wait."""
         self.link.send([KILL, sorted(ids), grace_ms])
 
-    def recall(self, ids: Collection[int]) -> None:
-        """Asks for attempts that have not begun; it returns those that it still can."""
+    def recall(self, ids: Collection[int], now: int) -> None:
+        """Asks for attempts that have not begun; it returns those that it can.
+
+        One that a child of it has is not among them. Its pool takes such an attempt from a child that hangs, and then another
+        request succeeds.
+        """
         for number in ids:
-            self.held[number].recalled = True
+            self.held[number].recalled_us = now
         self.link.send([RECALL, sorted(ids)])
 
     def drain(self) -> None:
@@ -176,18 +189,16 @@ class RemoteWorker:
         }
 
     def is_late(self, now: int) -> bool:
-        """Whether it has an attempt that may not start any more and was not recalled."""
-        return any(
-            held.item.start_by_us <= now and not held.begun_us and not held.recalled for held in self.held.values()
-        )
+        """Whether it has an attempt that has not begun and may not start any more."""
+        return any(held.item.start_by_us <= now and not held.begun_us for held in self.held.values())
 
     def waits(self, name: str, now: int, for_us: int) -> list[list[int]]:
-        """Lanes of which nothing that is here has begun, as ids of their attempts in order; what was recalled is left out.
+        """Lanes of which nothing that is here has begun, as ids of their attempts in order.
 
         Args:
             name: of the executor of the attempts.
             now: boot clock.
-            for_us: how long ago they were sent, at least.
+            for_us: how long ago they were sent, or asked for, at least.
         """
         lanes: dict[str, list[Held]] = {}
         for held in self.held.values():
@@ -196,6 +207,7 @@ class RemoteWorker:
             [held.item.id for held in lane]
             for lane in lanes.values()
             if not any(
-                held.begun_us or held.recalled or held.name != name or now - held.sent_us < for_us for held in lane
+                held.begun_us or held.name != name or now - max(held.sent_us, held.recalled_us) < for_us
+                for held in lane
             )
         ]

@@ -27,7 +27,7 @@ from scylla_spark.executors.remote.handshake import (
 )
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.executors.remote.watchdog import Watchdog
-from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, End, Recall, WorkerEnd, notes_of
+from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, SLICE_CHARS, End, Recall, WorkerEnd, notes_of
 from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
 
@@ -102,6 +102,7 @@ class Resident:
         self._pool.stop(drain_s=0)
         with self._lock:
             watchdog, self._watchdog = self._watchdog, None
+            self._pass_lines(2 * MOST_BYTES)
             self._end.dead(self._over)
         if watchdog is not None:
             watchdog.close()
@@ -150,10 +151,14 @@ class Resident:
         if self._end.link.waiting:
             self._wake.set()
 
-    def _pass_lines(self) -> None:
-        """Lines that a dispatcher does not take wait where their number is bounded, and not in the queue of frames."""
-        if self._lines is not None and self._end.unread_lines < MOST_BYTES:
-            self._end.wrote(self._lines.take())
+    def _pass_lines(self, most: int = SLICE_CHARS) -> None:
+        """Sends lines, a few at a time: the others wait where their number is bounded, and delay no outcome."""
+        if self._lines is None:
+            return
+        if self._end.has_way_for_lines or most > SLICE_CHARS:
+            self._end.wrote(self._lines.take(most))
+        else:
+            self._lines.gather()
 
     def _sink(self, outcomes: Sequence[Outcome]) -> None:
         wall, boot = both_us()
@@ -237,7 +242,10 @@ class Resident:
                 else:
                     self._pool.kill(order.ids, grace_ms=order.grace_ms)
         self._pool.submit(batch)
-        if self._end.asked:
+        with self._lock:
+            if lines_were_read := self._end.lines_were_read:
+                self._pass_lines()
+        if lines_were_read or self._end.asked:
             self._wake.set()
 
     def _connect(self) -> tuple[FrameSocket, FrameReader, list[Any]]:

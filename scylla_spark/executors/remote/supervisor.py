@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from scylla_spark.core.tasks.attempt_note import WorkNote
@@ -27,18 +29,21 @@ from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension, read
+from scylla_spark.executors.remote.boot_offset import Offset
 from scylla_spark.executors.remote.frames import (
     BEAT,
     BEGUN,
     DEAD,
     ENDS,
     LINES,
+    PLAIN_FIELDS,
     SAYS,
     read_beat,
     read_begun,
     read_dead,
     read_ends,
     read_lines,
+    read_success,
 )
 from scylla_spark.executors.remote.remote_worker import Held, Hello, RemoteWorker
 from scylla_spark.handlers.description import HandlerInfo
@@ -66,7 +71,38 @@ class RemoteTerms:
     beat_us: int = 1_000_000
     kill_us: int = 2_000_000
     most_error_us: int = 250_000
-    recall_us: int = 100_000
+    recall_us: int = 50_000
+
+
+class _Share:
+    """What a worker is about to be given.
+
+    Args:
+        worker: that can take work.
+        clock: of it, known well enough.
+        room: how many attempts it would take.
+    """
+
+    __slots__ = ("clock", "items", "room", "worker")
+
+    def __init__(self, worker: RemoteWorker, clock: Offset, room: int) -> None:
+        self.worker = worker
+        self.clock = clock
+        self.room = room
+        self.items: list[Invocation] = []
+
+    def runs(self, handler: str) -> bool:
+        """Whether the worker has this handler."""
+        return handler in self.worker.hello.handlers
+
+    def load(self) -> int:
+        """How many attempts the worker has."""
+        return len(self.worker.held) + len(self.items)
+
+    def add(self, items: Sequence[Invocation]) -> None:
+        """Adds attempts of one call."""
+        self.items += items
+        self.room -= len(items)
 
 
 class RemoteSupervisor:
@@ -102,15 +138,15 @@ class RemoteSupervisor:
 
     def submit(self, batch: Sequence[Invocation], now: Moment) -> None:
         """Queues attempts; an unknown handler fails at once, and nothing starts after `stop`."""
-        for item in batch:
-            info = self._handlers.get(item.handler)
-            if self._stop_us:
-                self.done.append(Outcome(item.id, NOT_STARTED))
-            elif info is None:
-                failure = Failure("handler_unknown", f"No handler {item.handler!r} is registered here.")
-                self.done.append(Outcome(item.id, FAILED, now.wall_us, now.wall_us, failure=failure))
-            else:
-                self._backlogs[info.executor].add((item,))
+        if self._stop_us:
+            self.done += [Outcome(item.id, NOT_STARTED) for item in batch]
+            return
+        for handler, items in groupby(batch, attrgetter("handler")):
+            if (info := self._handlers.get(handler)) is not None:
+                self._backlogs[info.executor].add(items)
+                continue
+            failure = Failure("handler_unknown", f"No handler {handler!r} is registered here.")
+            self.done += [Outcome(item.id, FAILED, now.wall_us, now.wall_us, failure=failure) for item in items]
         self._fill(now.boot_us)
 
     def kill(self, ids: Iterable[int], grace_ms: int = 0) -> None:
@@ -147,12 +183,12 @@ class RemoteSupervisor:
         if self._stop_us or backlog is None:
             return 0
         free = sum(worker.room(name) for worker in self.workers.values() if worker.connected and not worker.draining)
-        return max(0, free - len(backlog))
+        return max(0, free - backlog.startable)
 
     def waiting(self, name: str) -> int:
-        """How many attempts of an executor name wait here for a worker."""
+        """How many attempts of an executor name would start if there were more workers: those behind others of their lane would not."""
         backlog = self._backlogs.get(name)
-        return 0 if backlog is None else len(backlog)
+        return 0 if backlog is None else backlog.startable
 
     def forget(self, worker_id: str) -> None:
         """The job of a worker has ended: no worker of this id connects any more."""
@@ -285,6 +321,7 @@ class RemoteSupervisor:
                     self._heard[worker_id].take(record, worker.held)
         elif kind == LINES:
             self.lines += read_lines(body)
+            worker.owes_answer = True
         elif kind == DEAD:
             self._lose(worker_id, worker, f"Its Spark worker has ended: {read_dead(body)}", now)
         else:
@@ -300,8 +337,10 @@ class RemoteSupervisor:
                 held.begun_us = min(max(ours_us, held.sent_us), now.boot_us)
 
     def _ended(self, worker: RemoteWorker, heard: Heard, records: list[Any], now: Moment) -> None:
+        offset = worker.offset.best(now.boot_us)
         for record in records:
-            report = read(record, timed_out=True)
+            plain = type(record) is list and len(record) == PLAIN_FIELDS
+            report = read_success(record) if plain else read(record, timed_out=True)
             held = worker.held.get(report.number)
             if held is None:
                 raise ProtocolError("the end of an attempt that it does not have")
@@ -311,8 +350,9 @@ class RemoteSupervisor:
             if not report.verdicts:
                 self._returned(held, now.boot_us)
                 continue
-            self._losses.pop(held.item.key, None)
-            self._conclude(held, _outcome(held, heard.with_report(report), worker, now))
+            if self._losses:
+                self._losses.pop(held.item.key, None)
+            self._conclude(held, _outcome(held, heard.with_report(report), offset, now))
 
     def _returned(self, held: Held, now: int) -> None:
         """An attempt did not run at its worker: another one may take it, unless it may not run any more."""
@@ -325,7 +365,7 @@ class RemoteSupervisor:
             backlog.finish([held.item])
             self.done.append(Outcome(held.item.id, NOT_STARTED))
         else:
-            self.counts["recalled"] += held.recalled
+            self.counts["recalled"] += held.recalled_us > 0
             backlog.put_back([held.item])
 
     def _conclude(self, held: Held, outcome: Outcome) -> None:
@@ -371,46 +411,43 @@ class RemoteSupervisor:
     # ---- work out ----
 
     def _fill(self, now: int) -> None:
-        """Gives what waits to workers with room, the emptiest first."""
+        """Gives what waits to workers with room, the emptiest first; each gets one frame."""
         for name, backlog in self._backlogs.items():
-            passed_over = 0
-            while passed_over < backlog.ready and (head := backlog.head()) is not None:
-                found = self._emptiest(name, head, now)
-                if found is None:
-                    if not self._is_lacked(name, head):
-                        break
-                    backlog.pass_over()
-                    passed_over += 1
-                    continue
-                worker, clock = found
-                items = backlog.take()
-                if not items:
+            if backlog.ready and (shares := self._shares(name, now)):
+                self._share_out(backlog, shares)
+                for one in shares:
+                    if one.items:
+                        one.worker.give(one.items, name, one.clock, now)
+
+    def _shares(self, name: str, now: int) -> list[_Share]:
+        found = []
+        for worker in self.workers.values():
+            if worker.connected and not worker.draining and (room := worker.room(name)) > 0:
+                clock = worker.clock(now, self.terms.most_error_us)
+                if clock is not None:
+                    found.append(_Share(worker, clock, room))
+        return found
+
+    def _share_out(self, backlog: Backlog, shares: Sequence[_Share]) -> None:
+        passed_over = 0
+        while passed_over < backlog.ready and (handler := backlog.head()) is not None:
+            free = [one for one in shares if one.room > 0]
+            share = min((one for one in free if one.runs(handler)), key=_Share.load, default=None)
+            if share is None:
+                if not free:
                     break
-                last = items[-1]
-                if len(items) == 1 and self._max_batch(last.handler) is None:
-                    while len(items) < worker.room(name) and (behind := backlog.follower(last)) is not None:
-                        items.append(behind)
-                        last = behind
-                worker.give(items, name, clock, now)
-
-    def _is_lacked(self, name: str, handler: str) -> bool:
-        """Whether a worker has room, but not for a handler that it does not have; others must not wait behind that."""
-        return any(
-            worker.connected and worker.room(name) > 0 and handler not in worker.hello.handlers
-            for worker in self.workers.values()
-        )
-
-    def _emptiest(self, name: str, handler: str, now: int) -> tuple[RemoteWorker, Any] | None:
-        usable = [
-            (worker, clock)
-            for worker in self.workers.values()
-            if worker.connected
-            and not worker.draining
-            and handler in worker.hello.handlers
-            and worker.room(name) > 0
-            and (clock := worker.clock(now, self.terms.most_error_us)) is not None
-        ]
-        return min(usable, key=lambda one: len(one[0].held), default=None)
+                backlog.pass_over()  # what other handlers wait for must not wait behind one that these workers lack
+                passed_over += 1
+                continue
+            items = backlog.take()
+            if not items:
+                break
+            share.add(items)
+            last = items[-1]
+            if len(items) == 1 and self._max_batch(last.handler) is None:
+                while share.room > 0 and (behind := backlog.follower(last)) is not None:
+                    share.add([behind])
+                    last = behind
 
     def _max_batch(self, handler: str) -> int | None:
         return self._handlers[handler].max_batch
@@ -451,27 +488,32 @@ class RemoteSupervisor:
     def _recall(self, now: int) -> None:
         """Asks for lanes that waited long at a worker while another has room, and for those that may not start any more."""
         for name in self._backlogs:
-            free = [w for w in self.workers.values() if w.connected and not w.draining and w.room(name) > 0]
-            for worker in self.workers.values():
+            rooms = {
+                worker_id: worker.room(name)
+                for worker_id, worker in self.workers.items()
+                if worker.connected and not worker.draining
+            }
+            free = sum(rooms.values())
+            for worker_id, worker in self.workers.items():
                 if not worker.connected or not worker.held:
                     continue
-                others = sum(one.room(name) for one in free if one is not worker)
+                others = free - rooms.get(worker_id, 0)
                 if others or worker.is_late(now):
                     lanes = worker.waits(name, now, self.terms.recall_us)
                     late = [lane for lane in lanes if any(worker.held[n].item.start_by_us <= now for n in lane)]
                     others = min(others, len(lanes))
                     if ids := {number for lane in late + lanes[len(lanes) - others :] for number in lane}:
-                        worker.recall(ids)
+                        worker.recall(ids, now)
 
 
-def _outcome(held: Held, report: Report, worker: RemoteWorker, now: Moment) -> Outcome:
+def _outcome(held: Held, report: Report, offset: Offset | None, now: Moment) -> Outcome:
     """What a report says, in times of the dispatcher: a worker names those of its boot clock."""
     (end,) = report.verdicts
-    offset = worker.offset.best(now.boot_us)
-    boot_us = now.boot_us - report.duration_us if offset is None else report.started_us - offset.us
-    boot_us = min(max(boot_us, held.sent_us), now.boot_us)
-    started = now.wall_us - (now.boot_us - boot_us)
-    ended = min(started + report.duration_us, now.wall_us)
+    wall_us, boot_us = now
+    began_us = boot_us - report.duration_us if offset is None else report.started_us - offset.us
+    began_us = held.sent_us if began_us < held.sent_us else boot_us if began_us > boot_us else began_us
+    started = wall_us - boot_us + began_us
+    ended = min(started + report.duration_us, wall_us)
     return Outcome(
         held.item.id, end.outcome, started, ended, end.result, end.failure, end.after_ms, None, report.work, False,
         report.follow_ups,

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.output import read_links
-from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
+from scylla_spark.core.tasks.task import NOT_STARTED, SUCCEEDED, Invocation, Outcome
 from scylla_spark.executors.remote.frames import (
     BEAT,
     BEGUN,
@@ -16,6 +16,7 @@ from scylla_spark.executors.remote.frames import (
     DRAIN,
     END,
     ENDS,
+    HEARD,
     KILL,
     LINES,
     RECALL,
@@ -29,12 +30,15 @@ from scylla_spark.executors.remote.link import Link
 from scylla_spark.handlers.framing import ProtocolError
 from scylla_spark.handlers.messages import FOLLOW_UP, NOTE, OUTPUT, RETURNED
 
+_NOTHING_ELSE: Final = Outcome(0, SUCCEEDED)[4:]
 LEASE_ENDED: Final = "it has heard no dispatcher until its lease ended"
 DRAINED: Final = "it was drained"
 _MOST_RECORDS: Final = 64
 """In one frame: each has at most some 300 KiB, and a dispatcher reads frames of at most 32 MiB."""
-_MOST_CHARS: Final = 1024 * 1024
-"""Of lines in one frame; the last one comes on top."""
+SLICE_CHARS: Final = 64 * 1024
+"""Of lines in one frame, unless one line is longer."""
+_MOST_UNREAD_CHARS: Final = 128 * 1024
+"""Of lines that may be on their way: outcomes that come to be meanwhile are written behind them."""
 
 
 class Kill(NamedTuple):
@@ -92,7 +96,8 @@ class WorkerEnd:
             self._beat = (body[2], now)
             return []
         if kind == TASKS:
-            items = [read_task(fields) for fields in body[2]]
+            ahead_us = body[2]
+            items = [read_task(fields, ahead_us) for fields in body[3]]
             self._taken[body[1]] += len(items)
             self.held.update(item.id for item in items)
             return list(items)
@@ -102,6 +107,8 @@ class WorkerEnd:
             return [Recall([number for number in body[1] if number in self.held])]
         if kind == END:
             return [End()]
+        if kind == HEARD:
+            return []
         if kind == DRAIN:
             self.draining = True
             return [Recall(sorted(self.held))]
@@ -153,6 +160,10 @@ class WorkerEnd:
         for one in outcomes:
             self.held.discard(one.id)
             self._begun.discard(one.id)
+            if one.outcome == SUCCEEDED and one[4:] == _NOTHING_ELSE:
+                started_us = one.started_us - wall_minus_boot_us
+                records.append([one.id, max(0, started_us), max(0, one.finished_us - one.started_us)])
+                continue
             if one.outcome == NOT_STARTED:
                 records.append([one.id, RETURNED, 0, 0, None, None, 0])
                 continue
@@ -177,11 +188,21 @@ class WorkerEnd:
             self._lines.append((self.link.sent, sum(len(frame) for frames in part for frame in frames)))
 
     @property
-    def unread_lines(self) -> int:
-        """Characters of lines that the dispatcher has not acknowledged."""
+    def has_way_for_lines(self) -> bool:
+        """Whether more lines may be sent now."""
+        self._forget_read_lines()
+        return sum(chars for _, chars in self._lines) < _MOST_UNREAD_CHARS
+
+    @property
+    def lines_were_read(self) -> bool:
+        """Whether the dispatcher has acknowledged lines since this was asked last."""
+        return self._forget_read_lines() > 0
+
+    def _forget_read_lines(self) -> int:
+        before = len(self._lines)
         while self._lines and self._lines[0][0] <= self.link.acknowledged:
             self._lines.popleft()
-        return sum(chars for _, chars in self._lines)
+        return before - len(self._lines)
 
     def dead(self, reason: str) -> None:
         """Reports that all its handlers are dead; nothing follows."""
@@ -203,7 +224,7 @@ def _parts(lines: list[list[str]]) -> Iterator[list[list[str]]]:
     for frames in lines:
         part.append([])
         for frame in frames:
-            if chars > _MOST_CHARS:
+            if chars + len(frame) > SLICE_CHARS and chars:
                 yield part
                 part, chars = [[]], 0
             part[-1].append(frame)

@@ -55,12 +55,26 @@ class WorkerLines:
             for child, memory in self._memories.items():
                 self._read(child, memory)
 
-    def take(self) -> list[list[str]]:
-        """All frames since the last call, by child, as texts; empty if there is none."""
+    def take(self, most: int) -> list[list[str]]:
+        """The next frames, by child, as texts; empty if there is none.
+
+        Args:
+            most: bytes; the last frame comes on top.
+        """
         self.gather()
+        found: list[list[str]] = []
         with self._lock:
-            frames, self._frames, self._bytes = self._frames, {}, 0
-        return [[frame.decode(errors="replace") for frame in told] for told in frames.values()]
+            for child in list(self._frames):
+                frames, count = self._frames.pop(child), 0
+                while count < len(frames) and most > 0:
+                    most -= len(frames[count])
+                    self._bytes -= len(frames[count])
+                    count += 1
+                if count:
+                    found.append([frame.decode(errors="replace") for frame in frames[:count]])
+                if count < len(frames):  # behind the other children, for the next time
+                    self._frames[child] = frames[count:]
+        return found
 
     def _read(self, child: Hashable, memory: LogMemory) -> None:
         left = memory.room  # something that goes on writing must not keep us here

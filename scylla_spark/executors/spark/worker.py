@@ -48,7 +48,7 @@ class WorkerConfig:
         readable: further files and folders that sandboxed handlers can read.
         outputs: where files are kept that attempts leave behind; None: nowhere.
         logs: how much is kept of what handlers write; None: nothing.
-        niceness: at which they run, where this user may lower it; None: at that of the Spark task.
+        niceness: of worker and children, where the system allows that; None: that of the Spark task.
     """
 
     modules: tuple[str, ...]

@@ -17,7 +17,9 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import SUCCEEDED, Invocation, Outcome
+from scylla_spark.executors.interface import Executor
 from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.handlers.description import LOCAL
 from scylla_spark.io.kafka.topic_setup import plan_topics
 from scylla_spark.io.kafka.topics import admin, consumer, producer, spark_options
 from scylla_spark_tools.bench.handlers import MODULE, NOOP
@@ -146,31 +148,45 @@ def pool(channel: Channel, settings: Settings, *, count: int, rounds: int, handl
         handler: name of the handler that all tasks have.
     """
     dispatch = settings.dispatch
-    feeder = _Feeder(LocalPool((MODULE,), min_children=dispatch.min_children, max_children=dispatch.max_children))
+    feeder = Feeder(LocalPool((MODULE,), min_children=dispatch.min_children, max_children=dispatch.max_children))
     try:
-        feeder.run(_invocations(min(count, 5_000), handler), at_once=True)
+        feeder.run(invocations(min(count, 5_000), handler), at_once=True)
         rates: dict[str, list[float]] = {"at_once": [], "by_room": []}
         for _ in range(rounds):
             for way, found in rates.items():
-                found.append(round(feeder.run(_invocations(count, handler), at_once=way == "at_once")))
+                found.append(round(feeder.run(invocations(count, handler), at_once=way == "at_once")))
     finally:
         feeder.pool.stop(drain_s=0)
     return {"rate_per_s": max(map(max, rates.values())), "rounds": rates}
 
 
-def _invocations(count: int, handler: str) -> list[Invocation]:
+def invocations(count: int, handler: str, lanes: int | None = None, *, first: int = 1) -> list[Invocation]:
+    """Attempts of a handler.
+
+    Args:
+        count: how many.
+        handler: name of the handler that all have.
+        lanes: over how many lanes they go in turn; None: each has one of its own.
+        first: id of the first one.
+    """
     now = now_us()
+    keys = (TaskKey(now, f"lane-{n % lanes if lanes else n}", f"{n:09d}") for n in range(first, first + count))
     return [
-        Invocation(n + 1, TaskKey(now, f"lane-{n}", f"{n:09d}"), 1, 1, handler, "default", '{"n":1}', 0, now, 300_000)
-        for n in range(count)
+        Invocation(first + n, key, 1, 1, handler, "default", '{"n":1}', 0, now, 300_000) for n, key in enumerate(keys)
     ]
 
 
-class _Feeder:
-    """Feeds a pool and counts what comes back."""
+class Feeder:
+    """Feeds a pool and counts what comes back.
 
-    def __init__(self, pool: LocalPool) -> None:
+    Args:
+        pool: not started.
+        executor: name of the executor whose room counts.
+    """
+
+    def __init__(self, pool: Executor, executor: str = LOCAL) -> None:
         self.pool = pool
+        self._executor = executor
         self._more = threading.Event()
         self._done = 0
         self._bad = 0
@@ -185,7 +201,7 @@ class _Feeder:
             given = len(batch)
         while self._done < len(batch):
             self._more.clear()
-            if given < len(batch) and (room := self.pool.rooms()["local"]):
+            if given < len(batch) and (room := self.pool.rooms()[self._executor]):
                 self.pool.submit(batch[given : given + room])
                 given += room
             elif self._done < len(batch):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MODULE = __name__
 NOOP = "bench.noop"
 STAMP = "bench.stamp"
+NOOP_ON_SPARK = "bench.noop_on_spark"
+STAMP_ON_SPARK = "bench.stamp_on_spark"
 BATCH = "bench.batch"
 HANG = "bench.hang"
 FAIL = "bench.fail"
@@ -37,6 +39,17 @@ def stamp(task: Task) -> list[int]:
     for number in range(task.payload.get("lines", 0)):
         print(f"line {number} of a handler that tells what it does, as many do: 0123456789")  # noqa: T201 - that is what is measured
     return [begun, task.payload.get("sent", 0)]
+
+
+@handler(NOOP_ON_SPARK, runs_on="spark")
+def noop_on_spark(task: Task) -> None:
+    """Nothing, on an executor."""
+
+
+@handler(STAMP_ON_SPARK, runs_on="spark")
+def stamp_on_spark(task: Task) -> list[int]:
+    """When this handler began on an executor, as `stamp`."""
+    return stamp(task)
 
 
 @handler(BATCH, max_batch=MAX_BATCH)

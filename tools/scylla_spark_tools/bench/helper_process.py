@@ -23,6 +23,7 @@ ROLES: Final = {
     "pool": "floor_measurements", "round_trips": "floor_measurements", "lease_workers": "lease_workers", "lease_turns": "lease_workers",
     "empty_calls": "lease_workers", "lease_fleet": "lease_fleet", "single_tasks": "api_callers", "bulk": "api_callers",
     "bare_records": "api_callers", "reads": "api_callers", "onlookers": "onlookers", "first_paint": "onlookers",
+    "crowd": "worker_crowd",
 }  # fmt: skip
 _END_S: Final = 10
 

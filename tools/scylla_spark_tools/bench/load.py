@@ -31,6 +31,7 @@ def steady(
     ahead_us: int,
     together_us: int = 1,
     lines: int = 0,
+    handler: str = STAMP,
 ) -> dict[str, Any]:
     """Enqueues one task per period without waiting for Kafka, each due `ahead_us` after its place in the schedule.
 
@@ -43,6 +44,7 @@ def steady(
         ahead_us: from its place in the schedule to its scheduled time, microseconds.
         together_us: scheduled times are whole multiples of it, the next after that: so that many fall due at once.
         lines: that each handler prints.
+        handler: of all tasks; it returns when it began, as `stamp`.
 
     Returns:
         `sent`, and `behind_ms`: how late the generator itself was at worst.
@@ -56,7 +58,7 @@ def steady(
             behind = max(behind, wait_until(at))
             lane = f"lane-{index % lanes}"
             yield {
-                "handler": STAMP,
+                "handler": handler,
                 "payload": {"lines": lines} if lines else {},
                 "ordering_id": lane,
                 "uniqueness_key": f"{index:09d}",

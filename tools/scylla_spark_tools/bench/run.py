@@ -42,6 +42,7 @@ BENCHES: Final = {
     "onlookers": "lateness, and the API's answers to others, while fifty screens Now are open, against none",
     "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",
     "async": "ten thousand async tasks that sleep a second, in one child; without a dispatcher",
+    "spark": "tasks on Spark workers beside tasks in the local pool: lateness, drain, and what a cluster adds; memory of 200 workers",
     "sandbox": "from the hand-over of a task to its start in a new child in a sandbox, against a plain child",
     "start": "from the command to ready: first start, restart, and a dispatcher without Spark; and their CPU time",
     "soak": "half an hour of steady load: lateness, memory and files at its end against its beginning",
@@ -128,7 +129,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--replay", action="store_true", help="single: in a queue of order replay")
     parser.add_argument("--paused", action="store_true", help="pending: overdue tasks of a paused queue")
     parser.add_argument(
-        "--turns", type=int, default=3, help="logs, neighbours, onlookers: how often both loads are measured"
+        "--turns", type=int, default=3, help="logs, neighbours, onlookers, spark: how often both loads are measured"
     )
     parser.add_argument("--hours", type=float, default=0, help="drain: tasks due during so many past hours")
     parser.add_argument("--lines", type=int, help="logs: lines that each handler prints")

@@ -17,6 +17,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark_tools.bench.deployment_under_test import Costs, Options, say
 from scylla_spark_tools.bench.floor_measurements import wait_until
+from scylla_spark_tools.bench.handlers import STAMP
 from scylla_spark_tools.bench.helper_process import Helper
 from scylla_spark_tools.bench.outcomes_observer import violations
 
@@ -31,7 +32,7 @@ class Load:
     """So many tasks, one per period, over so many lanes, each due 5 s after it is sent; the first `warm` do not count.
 
     With `together_us` they fall due at whole multiples of it only, many at once.
-    Each prints so many `lines`.
+    Each prints so many `lines`, and has this handler.
     """
 
     count: int
@@ -40,6 +41,7 @@ class Load:
     warm: int
     together_us: int = 1
     lines: int = 0
+    handler: str = STAMP
 
     @classmethod
     def of(cls, options: Options, *, rate: float, seconds: float, lanes: int = 1_000, warm_s: float = 10) -> Load:
@@ -138,6 +140,7 @@ def measure(settings: Settings, load: Load, *, before: int | None = 0) -> Result
                 ahead_us=AHEAD_US,
                 together_us=load.together_us,
                 lines=load.lines,
+                handler=load.handler,
                 **schedule,
             ) as sender,
             Helper("timer", settings, **schedule) as timer,

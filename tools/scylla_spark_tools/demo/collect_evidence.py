@@ -38,7 +38,7 @@ def wanted(plan: Plan, acked: Mapping[str, int]) -> dict[TaskKey, Want]:
             task.attempts,
             task.value,
             reported=task.reported,
-            timed=task.row.handler != handlers.ON_SPARK,
+            on_spark=task.row.handler == handlers.ON_SPARK,
             extra=task.row.extra if task.trouble == "unknown fields" else None,
         )
         for key, task in plan.tasks.items()

@@ -20,7 +20,7 @@ class Want(NamedTuple):
         attempts: how many attempts must begin.
         value: what the delivering attempt must carry; None where none delivers.
         reported: whether its attempts reach the receiver.
-        timed: whether its lateness is judged.
+        on_spark: whether its handler runs on Spark.
         extra: fields that must be kept with it, as they are.
     """
 
@@ -29,7 +29,7 @@ class Want(NamedTuple):
     attempts: int = 1
     value: str | None = None
     reported: bool = True
-    timed: bool = True
+    on_spark: bool = False
     extra: Mapping[str, Any] | None = None
 
 

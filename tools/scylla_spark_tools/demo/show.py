@@ -215,8 +215,8 @@ def _numbers(history: History, numbers: dict[str, Any]) -> Table:
         (schedules.EITHER, "for a time or that table"),
     )
     table.add_row("[bold]schedules[/]", "  ".join(f"{ran[name]:,} {when}" for name, when in runs))
-    for name, timed in (("lateness, local pool", True), ("lateness, Spark pool", False)):
-        late = lateness(history, timed=timed)
+    for name, on_spark in (("lateness, local pool", False), ("lateness, Spark workers", True)):
+        late = lateness(history, on_spark=on_spark)
         ranks = "  ".join(f"{rank} {value:,.1f} ms" for rank, value in percentiles(late.values()).items())
         table.add_row(f"[bold]{name}[/]", f"{ranks}  [dim]of {len(late):,}[/]" if late else "none")
     table.add_row("[bold]took[/]", f"{numbers['seconds']:.0f} s")

@@ -209,7 +209,7 @@ def _settings(folder: Path) -> Settings:
     changes: dict[str, dict[str, Any]] = {
         "ingest": {"trigger": "5s", "default_handler": planned_tasks.DEFAULT_HANDLER},
         "dispatch": {"drain": "5s"},
-        "spark_workers": {"max": 1},
+        "spark_workers": {"min": 1, "max": 1},  # it is there before the first task on Spark is due
         "api": {"port": 0},
     }
     empty = folder / "demo.toml"

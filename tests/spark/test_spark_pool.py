@@ -16,8 +16,8 @@ from scylla_spark.errors import SetupError
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.pool import SparkPool
+from scylla_spark.executors.spark.probe import check_executors
 from scylla_spark.executors.spark.worker import WorkerConfig
-from scylla_spark.io.host.session import check_executors
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,

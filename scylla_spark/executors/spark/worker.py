@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.core.tasks.output import OutputTerms
@@ -26,6 +27,8 @@ BROKEN: Final = "executor_broken: "
 _KILLED_WITHIN_S: Final = (
     0.5  # beyond the grace; what the watchdog then kills is dead when its dispatcher reports it as lost
 )
+FOLDER: Final = "scylla-spark-env"
+"""The folder of an executor that the archive with this package is unpacked in; `spark-submit.sh` names it too."""
 _SWITCH_S: Final = 0.0005  # the threads of the connection must not wait 5 ms for each other
 
 
@@ -94,7 +97,7 @@ def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalPool:
         lines: the keeper of what handlers write; None: that is not kept.
     """
     pool = LocalPool(
-        config.modules,
+        unpacked(config.modules),
         min_children=1,
         max_children=config.children,
         kill_grace_s=config.kill_grace_s,
@@ -107,6 +110,19 @@ def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalPool:
     if lines is not None:
         pool.keep_logs(lines)
     return pool
+
+
+def unpacked(modules: Sequence[str]) -> tuple[str, ...]:
+    """These handler modules as this process finds them: those that are files are in the archive, if this package is from one."""
+    folder = Path(__file__).resolve().parents[3]
+    if folder.name != FOLDER:
+        return tuple(modules)
+    return tuple(str(folder / Path(module).name) if is_path(module) else module for module in modules)
+
+
+def is_path(module: str) -> bool:
+    """Whether a handler module is given as a file, as `registry.load` sees it."""
+    return module.endswith(".py") or "/" in module
 
 
 def _executor_id() -> str:

@@ -13,6 +13,11 @@ def alive(pid: int) -> bool:
         return False
 
 
+def parent_of(pid: int) -> int:
+    """The process that started a living process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def children(pid: int) -> list[int]:
     """The living children of a process."""
     found = []

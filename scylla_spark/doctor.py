@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.errors import SchedulerError, SetupError
 from scylla_spark.io.host import jars
 from scylla_spark.io.host.foreign_errors import existing, free_bytes
@@ -306,7 +307,7 @@ def examine_cluster(settings: Settings) -> list[Check]:
     except Exception as error:  # of the JVM
         return [Check("master", False, str(error).splitlines()[0][:300], f"Does {settings.master} answer?")]
     try:
-        return [Check("master", True, settings.master), *_examine_executors(spark)]
+        return [Check("master", True, settings.master), *_examine_executors(spark, settings.spark_workers)]
     finally:
         spark.stop()
 
@@ -320,7 +321,7 @@ def _with_archive(settings: Settings) -> Settings:
     return settings.model_copy(update={"spark": settings.spark.model_copy(update={"options": options})})
 
 
-def _examine_executors(spark: SparkSession) -> list[Check]:
+def _examine_executors(spark: SparkSession, workers: SparkWorkers) -> list[Check]:
     from scylla_spark.executors.spark import probe
 
     never = threading.Event()
@@ -333,8 +334,9 @@ def _examine_executors(spark: SparkSession) -> list[Check]:
         return [Check("executors", False, error.message, error.hint)]
     checks = [Check("executors", True, "run this version of this package")]
     configuration = spark.sparkContext.getConf()
-    host = str(configuration.get("spark.driver.host", "127.0.0.1"))
-    with socket.create_server((str(configuration.get("spark.driver.bindAddress", host)), 0)) as listener:
+    driver = str(configuration.get("spark.driver.host", "127.0.0.1"))
+    host = workers.advertise or driver
+    with socket.create_server((str(configuration.get("spark.driver.bindAddress", driver)), workers.port)) as listener:
         why = probe.unreachable(spark, host, listener.getsockname()[1], never)
     checks.append(
         Check(
@@ -346,20 +348,20 @@ def _examine_executors(spark: SparkSession) -> list[Check]:
             else "",
         )
     )
-    slots = int(spark.sparkContext.defaultParallelism)
-    checks.append(check_slots(slots))
+    checks.append(check_slots(int(spark.sparkContext.defaultParallelism), workers))
     return checks
 
 
-def check_slots(slots: int) -> Check:
+def check_slots(slots: int, workers: SparkWorkers) -> Check:
     """Executors have room for a worker beside the queries.
 
     Args:
         slots: tasks that the application can run at once.
+        workers: how many of them may be workers.
     """
-    from scylla_spark.executors.spark.elastic import WorkerLimits, most_workers
+    from scylla_spark.executors.spark.elastic import most_workers
 
-    room = most_workers(WorkerLimits(), slots)
+    room = most_workers(workers, slots)
     mend = (
         ""
         if slots > 1

@@ -12,6 +12,7 @@ import pytest
 
 from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.doctor import _examine_executors
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.spark import worker as spark_worker
@@ -121,6 +122,14 @@ def test_executors_without_this_package_are_one_error_at_the_start(spark, bare_p
 
 def test_executors_with_this_package_pass(spark):
     check_executors(spark, threading.Event())
+
+
+def test_doctor_names_what_it_found_of_executors(spark):
+    checks = _examine_executors(spark, SparkWorkers())
+    assert [(check.name, check.ok) for check in checks] == [("executors", True), ("way back", True), ("slots", True)]
+    lost = _examine_executors(spark, SparkWorkers(advertise="no-such-host.invalid"))[1]
+    assert not lost.ok
+    assert "'no-such-host.invalid' is not known there (DNS" in lost.detail
 
 
 def test_a_check_that_no_executor_takes_ends_with_the_stop(spark):

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.doctor import check_slots
 from scylla_spark.executors.spark.probe import Machine, connect, difference
 from scylla_spark.io.host.broker_files import free_port
@@ -52,5 +53,5 @@ def test_failed_connection_names_address_port_and_cause():
 
 
 def test_cluster_with_one_slot_has_no_room_for_a_worker():
-    assert not check_slots(1).ok
-    assert check_slots(4).detail == "4, of which workers take at most 2"
+    assert not check_slots(1, SparkWorkers()).ok
+    assert check_slots(4, SparkWorkers()).detail == "4, of which workers take at most 2"

@@ -23,7 +23,7 @@ BARE_PYTHON = str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.
 CORES = 6  # of a daemon: the executors of both applications fit into one, so that the other can die
 JAVA = f"-XX:+UseSerialGC -Xss4m {class_archive.flags()}"
 OPTIONS = (
-    "dispatch.spark_slots=4", "dispatch.look_ahead=20s", "dispatch.retry_base=100ms", "dispatch.retry_cap=1s", "metrics.port=0",
+    "spark_workers.max=4", "dispatch.look_ahead=20s", "dispatch.retry_base=100ms", "dispatch.retry_cap=1s", "metrics.port=0",
     "ingest.trigger=5s",
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 
 from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.doctor import check_slots
-from scylla_spark.executors.spark.probe import Machine, connect, difference
+from scylla_spark.executors.spark.probe import Machine, connector, difference
 from scylla_spark.io.host.broker_files import free_port
 
 HERE = Machine("3.11", "x86_64", "2.36")
@@ -27,6 +27,10 @@ HERE = Machine("3.11", "x86_64", "2.36")
 )
 def test_machine_on_which_compiled_libraries_do_not_work_is_named(theirs, why):
     assert difference(HERE, theirs) == why
+
+
+def connect(host, port, within_s):
+    return connector(host, port, within_s)(None)
 
 
 def test_failed_connection_names_address_port_and_cause():

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -90,7 +91,7 @@ def contents(modules: Sequence[str], include: Collection[str] = ()) -> dict[str,
             files |= _own(name, file)
     for distribution in _with_required({*_OF_SPARK, *include, *_owners(installed)}):
         files |= _files_of(distribution)
-    return files
+    return files | dict(_compiled(files))
 
 
 def shipping(modules: Sequence[str]) -> dict[str, str]:
@@ -213,6 +214,15 @@ def _files_of(distribution: importlib.metadata.Distribution) -> Iterator[tuple[s
             yield inside, file
 
 
+def _compiled(files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """What Python has compiled here: without it, the first process of each executor would spend seconds on that."""
+    for inside, file in files.items():
+        if inside.endswith(".py"):
+            compiled = Path(importlib.util.cache_from_source(file))
+            if compiled.is_file():
+                yield f"{inside.rpartition('/')[0]}/__pycache__/{compiled.name}".lstrip("/"), compiled
+
+
 # ---- the file ----
 
 
@@ -220,6 +230,8 @@ def _identity(files: Mapping[str, Path]) -> str:
     """A digest of what the archive would hold; files of libraries count by name, size and time, as hashing them takes seconds."""
     digest = hashlib.sha256(f"1 {sys.version_info[:2]} {os.uname().machine}".encode())
     for inside, file in sorted(files.items()):
+        if inside.endswith(".pyc"):
+            continue
         if "site-packages" in file.parts:
             state = file.stat()
             digest.update(f"{inside}:{state.st_size}:{state.st_mtime_ns}\n".encode())
@@ -251,7 +263,7 @@ def _write(files: Mapping[str, Path], target: Path) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.mtime = member.uid = member.gid = 0
+    member.uid = member.gid = 0  # times stay: compiled files name those of their sources
     member.uname = member.gname = ""
     member.mode = 0o755 if member.mode & 0o100 else 0o644
     return member

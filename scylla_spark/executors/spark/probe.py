@@ -78,38 +78,42 @@ def unreachable(spark: SparkSession, host: str, port: int, stop: threading.Event
         port: on which this process listens.
         stop: ends the wait once it is set.
     """
-    return _asked(spark, lambda _: connect(host, port, _CONNECT_S), stop) or ""
+    return _asked(spark, connector(host, port, _CONNECT_S), stop) or ""
 
 
-def connect(host: str, port: int, within_s: float) -> str:
-    """Connects once, and returns why that failed; "": it did not. Runs on executors, without this package.
+def connector(host: str, port: int, within_s: float) -> Callable[[object], str]:
+    """A function that connects once, and returns why that failed; "": it did not. It is pickled by value.
 
     Args:
         host: name or address.
         port: of TCP.
         within_s: how long one address may take.
     """
-    import socket
 
-    try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        return f"the name {host!r} is not known there (DNS: {error.strerror})"
-    why = ""
-    for family, kind, protocol, _, address in addresses:
-        with socket.socket(family, kind, protocol) as connection:
-            connection.settimeout(within_s)
-            try:
-                connection.connect(address)
-            except TimeoutError:
-                why = f"{address[0]} did not answer within {within_s:g} s (timed out)"
-            except ConnectionRefusedError:
-                why = f"nothing listens on port {port} of {address[0]} (refused)"
-            except OSError as error:
-                why = f"{address[0]}: {error.strerror}"
-            else:
-                return ""
-    return why
+    def connect(_: object) -> str:
+        import socket
+
+        try:
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            return f"the name {host!r} is not known there (DNS: {error.strerror})"
+        why = ""
+        for family, kind, protocol, _, address in addresses:
+            with socket.socket(family, kind, protocol) as connection:
+                connection.settimeout(within_s)
+                try:
+                    connection.connect(address)
+                except TimeoutError:
+                    why = f"{address[0]} did not answer within {within_s:g} s (timed out)"
+                except ConnectionRefusedError:
+                    why = f"nothing listens on port {port} of {address[0]} (refused)"
+                except OSError as error:
+                    why = f"{address[0]}: {error.strerror}"
+                else:
+                    return ""
+        return why
+
+    return connect
 
 
 def difference(ours: Machine, theirs: Machine) -> str:

@@ -23,8 +23,8 @@ BARE_PYTHON = str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.
 CORES = 6  # of a daemon: the executors of both applications fit into one, so that the other can die
 JAVA = f"-XX:+UseSerialGC -Xss4m {class_archive.flags()}"
 OPTIONS = (
-    "spark_workers.max=4", "dispatch.look_ahead=20s", "dispatch.retry_base=100ms", "dispatch.retry_cap=1s", "metrics.port=0",
-    "ingest.trigger=5s",
+    "spark_workers.max=4", "dispatch.look_ahead=40s", "dispatch.retry_base=100ms", "dispatch.retry_cap=1s", "metrics.port=0",
+    "ingest.trigger=10s",
 )  # fmt: skip
 
 

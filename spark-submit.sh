@@ -68,10 +68,11 @@ jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars "$@")
 
 # Executors of a cluster get this package, the handlers and their libraries, unless the options say how else they come there.
 ship=()
-if [[ "${SCYLLASPARK_SUBMIT_ARGS:-}" =~ (--master|spark\.master)[=\ ]+(local-cluster|[^l\ ]) ]] &&
+if [[ "$job" =~ ^(ingest|dispatch)$ ]] &&
+   [[ "${SCYLLASPARK_SUBMIT_ARGS:-}" =~ (--master|spark\.master)[=\ ]+(local-cluster|[^l\ ]) ]] &&
    [[ ! "$SCYLLASPARK_SUBMIT_ARGS" =~ --archives|--py-files|spark\.archives|spark\.yarn\.dist\.archives|spark\.submit\.pyFiles ]] &&
    [ "${SCYLLASPARK_ARCHIVE:-}" != none ]; then
-  archive=${SCYLLASPARK_ARCHIVE:-$("$python" -m scylla_spark.executors.spark.archive "$@")}
+  archive=${SCYLLASPARK_ARCHIVE:-$("$python" -m scylla_spark.executors.spark.archive "$job" "$@")}
   ship=(--archives "$archive#scylla-spark-env" --conf spark.executorEnv.PYTHONPATH=scylla-spark-env)
 fi
 

@@ -104,19 +104,24 @@ def shipping(modules: Sequence[str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Entry of `python -m scylla_spark.executors.spark.archive`: prints the path of the archive for the words of a job.
+    """Entry of `python -m scylla_spark.executors.spark.archive`: prints the path of the archive for a job.
+
+    Args:
+        arguments: name of the job and its words. Only `dispatch` needs handlers; ingest runs where they may be missing.
 
     Returns:
         0, or the exit code of the error after one line on stderr.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("job")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--handlers", action="append", default=[])
     named, _ = parser.parse_known_args(arguments)
     try:
         settings = Settings.load(named.config, **nested(named.set))
-        sys.stdout.write(f"{archive((*settings.handlers, *named.handlers))}\n")
+        modules = (*settings.handlers, *named.handlers) if named.job == "dispatch" else ()
+        sys.stdout.write(f"{archive(modules)}\n")
     except SchedulerError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

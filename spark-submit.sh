@@ -15,6 +15,8 @@ Environment:
   SCYLLASPARK_SUBMIT_ARGS   further spark-submit options, e.g. "--master yarn --deploy-mode client"
   SPARK_HOME                the Spark to use when this checkout has no .venv
   SCYLLASPARK_JARS_DIR      where the jar cache is, if not in ~/.cache/scylla-spark/jars
+  SCYLLASPARK_ARCHIVE       archive for executors, as 'scylla-spark package' makes it; default: made when the master is a cluster;
+                            "none": executors have everything installed
 
 Examples:
   ./spark-submit.sh ingest --config scyllaspark.toml
@@ -64,6 +66,16 @@ fi
 # Fetched on first use; afterwards this only checks the hashes and needs no network.
 jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars "$@")
 
+# Executors of a cluster get this package, the handlers and their libraries, unless the options say how else they come there.
+ship=()
+if [[ "$job" =~ ^(ingest|dispatch)$ ]] &&
+   [[ "${SCYLLASPARK_SUBMIT_ARGS:-}" =~ (--master|spark\.master)[=\ ]+(local-cluster|[^l\ ]) ]] &&
+   [[ ! "$SCYLLASPARK_SUBMIT_ARGS" =~ --archives|--py-files|spark\.archives|spark\.yarn\.dist\.archives|spark\.submit\.pyFiles ]] &&
+   [ "${SCYLLASPARK_ARCHIVE:-}" != none ]; then
+  archive=${SCYLLASPARK_ARCHIVE:-$("$python" -m scylla_spark.executors.spark.archive "$job" "$@")}
+  ship=(--archives "$archive#scylla-spark-env" --conf spark.executorEnv.PYTHONPATH=scylla-spark-env)
+fi
+
 # Drain on Ctrl-C and SIGTERM; a second one ends everything at once. Spark's JVM would stop everything at the first, so it is told
 # to ignore both (a JVM leaves signals alone that are ignored when it starts). It gets a process group with the Python driver, its
 # child, and we pass the first signal on once the driver listens: the driver drains and ends, and Spark ends after it.
@@ -77,6 +89,7 @@ set -m
     --properties-file "$here/conf/spark-defaults.conf" \
     --driver-java-options "-Xss16m -Dlog4j2.configurationFile=file:$here/conf/log4j2.properties" \
     --jars "$jars" \
+    ${ship[@]+"${ship[@]}"} \
     ${SCYLLASPARK_SUBMIT_ARGS:-} \
     "$script" "$@"
 ) &

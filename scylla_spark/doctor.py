@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.errors import SchedulerError, SetupError
 from scylla_spark.io.host import jars
 from scylla_spark.io.host.foreign_errors import existing, free_bytes
@@ -19,6 +22,8 @@ from scylla_spark.io.host.java import INSTALL_HINT, MINIMUM, find_java, java_ver
 from scylla_spark.io.host.process_limits import OPTIMIZED, OPTIMIZED_MEND, low_limits
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from scylla_spark.io.kafka.probe import Entry
 
 PINNED = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
@@ -279,3 +284,87 @@ def memory_bytes() -> int | None:
     except (OSError, ValueError):  # no control group, or "max"
         return total
     return min(total, limit)
+
+
+def examine_cluster(settings: Settings) -> list[Check]:
+    """Whether the executors of `master` can run handlers: their Python and machine, the way back to this process, and their number.
+
+    Args:
+        settings: with `master`, `handlers` and `spark.options`. Unless those options ship another archive, ours is shipped.
+
+    Returns:
+        One `Check` per thing, up to the first without which the rest cannot be looked at.
+    """
+    from scylla_spark.io.host.session import is_one_machine, open_session
+
+    if is_one_machine(settings.master):
+        mend = "scylla-spark doctor cluster --set master=spark://HOST:7077"
+        return [Check("master", False, f"{settings.master} is no cluster", mend)]
+    try:
+        spark = open_session(_with_archive(settings), "scylla-spark doctor")
+    except SchedulerError as error:
+        return [Check("master", False, error.message, error.hint)]
+    except Exception as error:  # of the JVM
+        return [Check("master", False, str(error).splitlines()[0][:300], f"Does {settings.master} answer?")]
+    try:
+        return [Check("master", True, settings.master), *_examine_executors(spark, settings.spark_workers)]
+    finally:
+        spark.stop()
+
+
+def _with_archive(settings: Settings) -> Settings:
+    from scylla_spark.executors.spark.archive import shipping
+
+    if "spark.archives" in settings.spark.options:
+        return settings
+    options = shipping(settings.handlers) | dict(settings.spark.options)
+    return settings.model_copy(update={"spark": settings.spark.model_copy(update={"options": options})})
+
+
+def _examine_executors(spark: SparkSession, workers: SparkWorkers) -> list[Check]:
+    from scylla_spark.executors.spark import probe
+
+    never = threading.Event()
+    try:
+        if not probe.check_executors(spark, never):
+            return [
+                Check("executors", False, "none has taken a job within a minute", "Does the cluster have free cores?")
+            ]
+    except SchedulerError as error:
+        return [Check("executors", False, error.message, error.hint)]
+    checks = [Check("executors", True, "run this version of this package")]
+    configuration = spark.sparkContext.getConf()
+    driver = str(configuration.get("spark.driver.host", "127.0.0.1"))
+    host = workers.advertise or driver
+    with socket.create_server((str(configuration.get("spark.driver.bindAddress", driver)), workers.port)) as listener:
+        why = probe.unreachable(spark, host, listener.getsockname()[1], never)
+    checks.append(
+        Check(
+            "way back",
+            not why,
+            why or f"executors connect to {host}",
+            "Set spark.driver.host to an address that executors reach, and let the ports of the driver through."
+            if why
+            else "",
+        )
+    )
+    checks.append(check_slots(int(spark.sparkContext.defaultParallelism), workers))
+    return checks
+
+
+def check_slots(slots: int, workers: SparkWorkers) -> Check:
+    """Executors have room for a worker beside the queries.
+
+    Args:
+        slots: tasks that the application can run at once.
+        workers: how many of them may be workers.
+    """
+    from scylla_spark.executors.spark.elastic import most_workers
+
+    room = most_workers(workers, slots)
+    mend = (
+        ""
+        if slots > 1
+        else "Give the application two cores or more, such as spark.cores.max=4 and spark.executor.cores=2."
+    )
+    return Check("slots", slots > 1, f"{slots}, of which workers take at most {room}", mend)

@@ -14,6 +14,7 @@ from scylla_spark.cli.commands import (
     handler,
     lane,
     notify,
+    package,
     queue,
     rejected,
     root_commands,
@@ -64,6 +65,7 @@ root_commands.register(app)
 simulate.register(app)
 dashboard.register(app)
 top.register(app)
+package.register(app)
 
 
 def _show_version(wanted: bool) -> None:

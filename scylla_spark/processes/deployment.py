@@ -29,7 +29,6 @@ from scylla_spark.errors import (
 from scylla_spark.io.host.foreign_errors import free_bytes, full_folder, is_cut_off, no_space, outage_in
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import (
-    check_executors,
     discard_jvm,
     end_jvm,
     is_one_machine,
@@ -155,6 +154,8 @@ class Deployment:
             spark = self._session()
             yield
             if not is_one_machine(spark.sparkContext.master):
+                from scylla_spark.executors.spark.probe import check_executors
+
                 check_executors(spark, stop)
                 yield
             self._attach(spark, stop)

@@ -23,12 +23,12 @@ JOURNAL = "ACCEPTANCE_JOURNAL"
 def work(task: Task, ctx: TaskContext) -> dict:
     """Works for `ms` or, from attempt `until_from` on, until a file exists; fails in the first `failures` attempts."""
     ok = ctx.attempt > task.payload.get("failures", 0)
-    _write("start", task, ctx)
+    write("start", task, ctx)
     time.sleep(task.payload.get("ms", 0) / 1000)
     if "until" in task.payload and ctx.attempt >= task.payload.get("until_from", 1):
         while not os.path.exists(task.payload["until"]):
             time.sleep(0.02)
-    _write("end", task, ctx, ok=ok)
+    write("end", task, ctx, ok=ok)
     if not ok:
         raise RuntimeError(f"attempt {ctx.attempt} fails as asked")
     return {"mark": task.payload.get("mark")}
@@ -37,8 +37,8 @@ def work(task: Task, ctx: TaskContext) -> dict:
 @handler("says")
 def says(task: Task, ctx: TaskContext) -> object:
     """Returns what its payload says of this attempt."""
-    _write("start", task, ctx)
-    _write("end", task, ctx, ok=True)
+    write("start", task, ctx)
+    write("end", task, ctx, ok=True)
     return task.payload["says"][ctx.attempt - 1]
 
 
@@ -82,7 +82,7 @@ def resume(task: Task, ctx: TaskContext) -> object:
 @handler("until_cancelled")
 def until_cancelled(task: Task, ctx: TaskContext) -> None:
     """Goes on until it is asked to end; or until it is killed, if it is `deaf`."""
-    _write("start", task, ctx)
+    write("start", task, ctx)
     if task.payload.get("deaf"):
         time.sleep(600)
     ctx.cancelled.wait(600)
@@ -109,7 +109,7 @@ def errand(task: Task, ctx: TaskContext) -> dict:
 @handler("work-on-spark", runs_on="spark")
 def work_on_spark(task: Task, ctx: TaskContext) -> None:
     """What these deployments, which have no Spark pool, must never run."""
-    _write("start", task, ctx)
+    write("start", task, ctx)
 
 
 @handler("tell")
@@ -137,7 +137,7 @@ def tell(task: Task, ctx: TaskContext) -> None:
 @handler("misbehave")
 def misbehave(task: Task, ctx: TaskContext) -> object:
     """What no handler should do."""
-    _write("start", task, ctx)
+    write("start", task, ctx)
     return _DEEDS[task.payload["how"]]()
 
 
@@ -181,11 +181,11 @@ _DEEDS = {
 }
 
 
-def _write(event: str, task: Task, ctx: TaskContext, *, ok: bool | None = None) -> None:
+def write(event: str, task: Task, ctx: TaskContext, *, ok: bool | None = None, driver: int = 0) -> None:
     """One line in one write: lines of many processes do not mix."""
     line = {
         "event": event, "key": list(task.key), "attempt": ctx.attempt, "epoch": ctx.epoch, "pid": os.getpid(), "pool": os.getppid(),
-        "at": time.time_ns() // 1000, "ok": ok, "mark": task.payload.get("mark", ""),
+        "at": time.time_ns() // 1000, "ok": ok, "mark": task.payload.get("mark", ""), "driver": driver,
     }  # fmt: skip
     file = os.open(os.environ[JOURNAL], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(file, (json.dumps(line) + "\n").encode())

@@ -139,6 +139,7 @@ class Place:
         self.data = folder / "data"
         self.journal = folder / "journal.jsonl"
         self.deaths: list[int] = []
+        self.killed: dict[int, int] = {}
         self._clients: list[Scheduler] = []
         self._outcomes_log: OutcomesLog | None = None
         self._seen: dict[str, tuple[DeltaTable, int, pl.DataFrame]] = {}
@@ -183,6 +184,13 @@ class Place:
         process.ended()
         eventually(lambda: not any(map(alive, below)), PATIENCE, "what it had started is dead")
         self.deaths.append(now())
+
+    def kill_part(self, pid: int, *others: int) -> None:
+        """Kills one process, and notes its death and that of all processes below it and below `others`, which end because of it."""
+        below = [found for top in (pid, *others) for found in (top, *descendants(top))]
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not any(map(alive, below)), PATIENCE, "what ran below it is dead")
+        self.killed |= dict.fromkeys(below, now())
 
     def left(self) -> list[str]:
         """Command lines of all living processes that belong to this directory."""
@@ -260,7 +268,7 @@ class Place:
         """What the handlers wrote, for lanes that begin with `prefix`; by start."""
         text = self.journal.read_text() if self.journal.exists() else ""
         whole = text[: text.rfind("\n") + 1]
-        found = runs(map(json.loads, whole.splitlines()), self.deaths)
+        found = runs(map(json.loads, whole.splitlines()), self.deaths, self.killed)
         return [run for run in found if run.key.ordering_id.startswith(prefix)]
 
     def rows(self, table: str) -> pl.DataFrame:

@@ -14,12 +14,13 @@ import pytest
 
 from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.output import OutputTerms
+from scylla_spark.doctor import _examine_executors
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.pool import SparkPool
+from scylla_spark.executors.spark.probe import check_executors
 from scylla_spark.executors.spark.worker import WorkerConfig
-from scylla_spark.io.host.session import check_executors
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
@@ -28,7 +29,7 @@ from tests.support.executor_conformance import (
     Running,
     invocation,
 )
-from tests.support.processes import alive, parent
+from tests.support.processes import alive, parent_of
 from tests.support.waiting import eventually, holds
 
 HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers.py"))
@@ -133,6 +134,14 @@ def test_executors_without_this_package_are_one_error_at_the_start(spark, bare_p
 
 def test_executors_with_this_package_pass(spark):
     check_executors(spark, threading.Event())
+
+
+def test_doctor_names_what_it_found_of_executors(spark):
+    checks = _examine_executors(spark, SparkWorkers())
+    assert [(check.name, check.ok) for check in checks] == [("executors", True), ("way back", True), ("slots", True)]
+    lost = _examine_executors(spark, SparkWorkers(advertise="no-such-host.invalid"))[1]
+    assert not lost.ok
+    assert "'no-such-host.invalid' is not known there (DNS" in lost.detail
 
 
 def test_a_check_that_no_executor_takes_ends_with_the_stop(spark):
@@ -340,7 +349,7 @@ class TestSparkPool:
         try:
             running.executor.attach(spark)
             child = int(running.one("pid").result)
-            worker = parent(parent(child))
+            worker = parent_of(parent_of(child))
             remote = running.executor._remote
             with remote.lock:
                 for drained in remote.supervisor.workers.values():

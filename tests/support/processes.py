@@ -13,8 +13,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def parent(pid: int) -> int:
-    """The process that has started a living one."""
+def parent_of(pid: int) -> int:
+    """The process that started a living process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 

@@ -86,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": _CLIENT | {"core.engine", "executors", "executors.local", "services.dispatch", "testing", "worker"},
     "api": _API - {"transforms"},
     "dashboard": _LEAVES | {"dashboard"},  # a client of the API: it is handed the rest
-    "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
+    "doctor": _LEAVES | {"config", "io.host", "io.kafka", "executors.spark"},
     "processes": _PROCESSES,
     "__init__": {"client", "config", "core", "errors", "handlers", "processes", "worker"},
     "tools": set(),

@@ -156,7 +156,9 @@ def test_executors_without_the_package_end_the_start_before_anything_is_attached
 
     names = roles(one=(Recorded("one", told), True))
     session = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://head:7077", parallelize=parallelize))
-    with pytest.raises(SetupError, match=r"executors of spark://head:7077 .* No module named 'scylla_spark'\. Install"):
+    with pytest.raises(
+        SetupError, match=r"executors of spark://head:7077 .* No module named 'scylla_spark'\. Let spark-submit"
+    ):
         Deployment(settings(tmp_path), roles=names, spark=session).start()
     assert told[-2:] == ["one start", "one stop"]
 

@@ -29,6 +29,19 @@ from tests.support.waiting import eventually, holds
 HELLO = Hello("1", "host", frozenset({"h"}))
 
 
+class FakeData:
+    """Data whose functions are called at once, here."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def map(self, function):
+        return FakeData([function(item) for item in self.items])
+
+    def collect(self):
+        return self.items
+
+
 class FakeContext:
     """A context that knows jobs by their tags."""
 
@@ -48,6 +61,9 @@ class FakeContext:
         return SimpleNamespace(
             getJobIdsForGroup=lambda group: [1], getJobInfo=lambda job: info, getStageInfo=lambda stage: info
         )
+
+    def parallelize(self, items, slices):
+        return FakeData(items)
 
     def setLocalProperty(self, name, value):
         """Nothing reads it."""
@@ -130,6 +146,17 @@ def test_a_session_that_comes_after_the_stop_starts_nothing(made):
     pool.stop(drain_s=0)
     pool.attach(FakeSession())
     assert threads() == []
+
+
+def test_executors_that_cannot_connect_here_are_one_error_before_the_first_worker(made):
+    pool, _ = made(workers=SparkWorkers(advertise="no-such-host.invalid"))
+    session = FakeSession(master="spark://head:7077")
+    pool.attach(session)
+    failure = eventually(lambda: pool.failure, 30)
+    assert "cannot connect to this dispatcher at no-such-host.invalid:" in str(failure)
+    assert "is not known there (DNS" in str(failure)
+    assert session.started == 0
+    assert pool.rooms() == {"spark": 0}
 
 
 def test_a_task_before_the_session_is_handed_back(made):

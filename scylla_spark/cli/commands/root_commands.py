@@ -100,20 +100,29 @@ def demo(
 
 def doctor(
     ctx: typer.Context,
-    what: Annotated[str | None, typer.Argument(metavar="[kafka]", help="Only the way to Kafka, step by step")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[kafka|cluster]",
+            help="Only the way to Kafka, step by step; or the executors of `master`, which must be a cluster",
+        ),
+    ] = None,
 ) -> None:
     """Look for what is missing here and on the way to Kafka, and say how to mend it; exit code 1 if something is missing."""
-    from scylla_spark.doctor import examine, examine_kafka
+    from scylla_spark.doctor import examine, examine_cluster, examine_kafka
 
     cli = context(ctx)
     settings = cli.settings()
-    if what not in (None, "kafka"):
+    if what not in (None, "kafka", "cluster"):
         raise ArgumentError(
-            f"There is nothing to look at that is called {what!r}.", hint="`doctor`, or `doctor kafka`."
+            f"There is nothing to look at that is called {what!r}.",
+            hint="`doctor`, `doctor kafka` or `doctor cluster`.",
         )
     checks = [] if what else examine(settings.data_dir)
+    if what == "cluster":
+        checks = examine_cluster(settings)
     # an embedded broker that is not running is no fault: it is started on demand
-    if what or settings.kafka.bootstrap_servers:
+    if what == "kafka" or (what is None and settings.kafka.bootstrap_servers):
         from scylla_spark.io.kafka.topics import located
 
         checks += examine_kafka(located(settings))

@@ -30,10 +30,11 @@ from scylla_spark.executors.remote.supervisor import RemoteTerms
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
 from scylla_spark.executors.spark.application import LEAST_SLOTS, check, count_slots, session_for_workers
 from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
+from scylla_spark.executors.spark.probe import missing_on_executors, unreachable
 from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
 from scylla_spark.handlers.description import SPARK, HandlerInfo
 from scylla_spark.io.host.output_files import OutputFiles
-from scylla_spark.io.host.session import is_one_machine, missing_on_executors
+from scylla_spark.io.host.session import is_one_machine
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -311,6 +312,8 @@ class SparkPool:
         self._manager.start()
 
     def _manage(self) -> None:
+        if not self._proven:
+            self._check_reach()
         while not self._stopping.wait(_LOOK_S) and self.failure is None:
             try:
                 self._look()
@@ -319,6 +322,25 @@ class SparkPool:
                     self.failure = error
                     return
                 _log.exception("the pool of Spark workers stumbled")
+
+    def _check_reach(self) -> None:
+        """Asks one executor to connect here: workers that cannot would only end, again and again."""
+        assert self._remote is not None
+        assert self._spark is not None
+        ticket = self._remote.ticket()
+        self._remote.forget(ticket.worker_id)
+        try:
+            why = unreachable(self._spark, ticket.host, ticket.port, self._stopping)
+        except Exception as error:
+            _log.warning("no executor could be asked whether it can connect to this process: %s", error)
+            return
+        if why:
+            self.failure = SetupError(
+                f"Executors cannot connect to this dispatcher at {ticket.host}:{ticket.port}: {why}.",
+                hint="Set spark.driver.host to an address of this machine that executors reach, and let the port through. "
+                "`scylla-spark doctor cluster` tries it.",
+            )
+            self._hand_back()
 
     def _look(self) -> None:
         assert self._remote is not None
@@ -445,7 +467,7 @@ def _broken(why: str) -> SetupError:
     return SetupError(
         f"Handlers cannot be loaded on the executors of Spark: {why.rstrip('.')}.",
         hint="Install scylla-spark and the modules of `handlers` in the Python of every executor, or set spark_workers.max = 0. "
-        "No attempt was used up. docs/lakehouse.md says what executors need.",
+        "No attempt was used up. docs/spark-cluster.md says what executors need.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ BROKEN: Final = "executor_broken: "
 _KILLED_WITHIN_S: Final = (
     0.5  # beyond the grace; what the watchdog then kills is dead when its dispatcher reports it as lost
 )
+FOLDER: Final = "scylla-spark-env"
+"""The folder of an executor that the archive with this package is unpacked in; `spark-submit.sh` names it too."""
 _SWITCH_S: Final = 0.0005  # the threads of the connection must not wait 5 ms for each other
 
 
@@ -106,9 +108,10 @@ def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalExecutors:
         config: of the worker.
         lines: the keeper of what handlers write; None: that is not kept.
     """
+    modules = unpacked(config.modules)
     make = partial(
         LocalPool,
-        config.modules,
+        modules,
         max_children=config.children,
         kill_grace_s=config.kill_grace_s,
         pass_environment=config.pass_environment,
@@ -120,7 +123,7 @@ def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalExecutors:
     def own(info: HandlerInfo) -> LocalPool:
         assert info.isolation is not None
         hidden, readable = map(Path, config.hidden), map(Path, config.readable)
-        apart = Sandboxed(info.name, info.isolation, config.modules, [*hidden], [*readable])
+        apart = Sandboxed(info.name, info.isolation, modules, [*hidden], [*readable])
         return make(min_children=0, apart=apart)
 
     pool = LocalExecutors(make(min_children=1), own, in_background=True)
@@ -141,6 +144,19 @@ def _at_niceness(niceness: int | None) -> Iterator[None]:
         yield
     finally:
         os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def unpacked(modules: Sequence[str]) -> tuple[str, ...]:
+    """These handler modules as this process finds them: those that are files are in the archive, if this package is from one."""
+    folder = Path(__file__).resolve().parents[3]
+    if folder.name != FOLDER:
+        return tuple(modules)
+    return tuple(str(folder / Path(module).name) if is_path(module) else module for module in modules)
+
+
+def is_path(module: str) -> bool:
+    """Whether a handler module is given as a file, as `registry.load` sees it."""
+    return module.endswith(".py") or "/" in module
 
 
 def _executor_id() -> str:

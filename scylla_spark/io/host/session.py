@@ -12,10 +12,8 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError, ExitCode, SetupError, UnreachableError
 from scylla_spark.io.host.java import find_java, jvm_environment
@@ -74,9 +72,6 @@ _LOCAL = {
 # Spark's and Delta's own numbers, 200 and 50, are for large queries on large clusters: a batch of 500 records would make thousands of
 # tasks. The most that helps: a shuffle as many tasks as there are cores, the log of a table a few.
 _MOST_TASKS = {"spark.sql.shuffle.partitions": 200, "spark.databricks.delta.snapshotPartitions": 8}
-_EXECUTOR_US = 60_000_000
-_POLL_S = 0.2
-_MISSING = re.compile(r"(ModuleNotFoundError: |ImportError: |\[PYTHON_VERSION_MISMATCH\] |Cannot run program )[^\n]*")
 _LISTS = {"spark.jars": ",", "spark.driver.extraJavaOptions": " "}
 
 
@@ -170,63 +165,6 @@ def master_of(settings: Settings) -> str:
         SparkContext._ensure_initialized()  # noqa: SLF001
         return str(SparkConf().get("spark.master", settings.master))
     return settings.master
-
-
-def check_executors(spark: SparkSession, stop: threading.Event) -> None:
-    """Checks that an executor can import this package. Without an executor within a minute, the start goes on.
-
-    Args:
-        spark: a classic session.
-        stop: ends the wait once it is set.
-
-    Raises:
-        SetupError: the executor cannot, or has another version of Python.
-    """
-    failures: Queue[Exception | None] = Queue()
-
-    def imported(_: object) -> str:  # is pickled by value, so that it can be called without this package
-        import importlib
-
-        return str(importlib.import_module("scylla_spark.config.settings"))
-
-    def ask() -> None:
-        try:
-            spark.sparkContext.parallelize([0], 1).map(imported).collect()
-            failures.put(None)
-        except Exception as error:
-            failures.put(error)
-
-    threading.Thread(target=ask, name="check-executors", daemon=True).start()
-    until = boot_us() + _EXECUTOR_US
-    while boot_us() < until and not stop.is_set():
-        with contextlib.suppress(Empty):
-            failure = failures.get(timeout=_POLL_S)
-            if failure is None:
-                return
-            raise _unfit(spark.sparkContext.master, failure) from None
-    if not stop.is_set():
-        log.warning("no executor has taken a job within a minute; tasks on Spark wait for one")
-
-
-def _unfit(master: object, failure: Exception) -> Exception:
-    why = missing_on_executors(failure)
-    if not why:
-        return failure
-    return SetupError(
-        f"The executors of {master} cannot run this package: {why}.",
-        hint="Install scylla-spark with its extra `spark` in the Python of every executor, in the same version. "
-        "docs/lakehouse.md says what executors need.",
-    )
-
-
-def missing_on_executors(error: Exception) -> str:
-    """What an executor lacks so that none of our code can run there; "": the error says nothing of the kind.
-
-    Args:
-        error: of a Spark job. Errors of handlers are not among them: those are rows.
-    """
-    found = _MISSING.search(str(error))
-    return found[0].strip().rstrip(".") if found is not None else ""
 
 
 def _make_context(chosen: Mapping[str, str]) -> None:

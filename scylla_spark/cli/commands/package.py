@@ -1,0 +1,39 @@
+"""The command `scylla-spark package`: the archive with what executors need."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scylla_spark.cli.context import context
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the tree."""
+    app.command()(package)
+
+
+def package(
+    ctx: typer.Context,
+    handlers: Annotated[list[str] | None, typer.Option(help="Handler module or file; repeatable")] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(help="A further distribution, such as one that handlers import in functions only; repeatable"),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="Where to write it; default: only into the cache")] = None,
+) -> None:
+    """Make one archive for executors: this package, the handler modules, and the libraries that they import."""
+    from scylla_spark.executors.spark.archive import archive
+    from scylla_spark.executors.spark.worker import FOLDER
+
+    cli = context(ctx)
+    found = archive((*cli.settings().handlers, *(handlers or ())), include or ())
+    if to is not None:
+        shutil.copyfile(found, to)
+        found = to
+    size = found.stat().st_size
+    row = {"archive": str(found), "mb": round(size / 1e6, 1), "spark.archives": f"{found}#{FOLDER}"}
+    cli.output.rows([row | {"spark.executorEnv.PYTHONPATH": FOLDER}], ("archive", "mb"))

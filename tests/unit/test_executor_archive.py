@@ -1,0 +1,110 @@
+"""The archive that executors get: what it holds, when it is made, and that it is enough for a Python without packages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from scylla_spark.errors import SetupError
+from scylla_spark.executors.spark import archive as archives
+from scylla_spark.executors.spark.archive import archive, contents
+from scylla_spark.executors.spark.worker import FOLDER
+
+HANDLERS = """
+import rates.daily
+import prices
+from scylla_spark import handler
+
+@handler("quote")
+def quote(task):
+    return prices.of(rates.daily.RATE)
+"""
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A file of handlers beside a module and a package, which lie among settings and keys."""
+    folder = tmp_path / "shop"
+    for name, text in {
+        "quotes.py": HANDLERS,
+        "prices.py": "def of(rate):\n    return rate * 2\n",
+        "unused.py": "",
+        "scyllaspark.toml": "",
+        "rates/__init__.py": "",
+        "rates/daily.py": "RATE = 3\n",
+        "rates/table.json": "{}",
+        "rates/.env": "PASSWORD=x",
+        "rates/scyllaspark.prod.toml": "",
+        "rates/client.key": "",
+        "rates/client.pem": "",
+        "rates/extra.jar": "",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.setattr(archives, "_OF_SPARK", ())  # 90 MB that no test of this file needs
+    return folder
+
+
+@pytest.mark.slow
+def test_archive_holds_handlers_and_what_they_import_and_no_spark_settings_or_keys(shop):
+    files = contents([str(shop / "quotes.py")])
+    own = {name for name, file in files.items() if file.is_relative_to(shop) and not name.endswith(".pyc")}
+    assert own == {"quotes.py", "prices.py", "rates/__init__.py", "rates/daily.py", "rates/table.json"}
+    assert "scylla_spark/executors/spark/worker.py" in files
+    tops = {name.partition("/")[0] for name in files}
+    assert {"pydantic", "pydantic_core", "typing_extensions.py"} <= tops
+    assert not {top for top in tops if top.startswith(("pyspark", "py4j", "delta", "polars", "pytest"))}
+    assert not [name for name in files if name.endswith((".jar", ".key", ".pem", ".toml"))]
+
+
+@pytest.mark.slow
+def test_python_without_packages_runs_handlers_from_the_archive_alone(shop, tmp_path):
+    file = str(shop / "quotes.py")
+    made = archive([file], folder=tmp_path / "cache")
+    with tarfile.open(made) as tar:
+        tar.extractall(tmp_path / FOLDER, filter="data")
+    shop.rename(tmp_path / "elsewhere")
+    script = (
+        "import json, sys; from scylla_spark.executors.spark.worker import unpacked; from scylla_spark.handlers.registry import load;"
+        "handlers = load(unpacked(json.loads(sys.argv[1]))); print(handlers['quote'].function(None))"
+    )
+    command = [sys.executable, "-S", "-c", script, json.dumps([file])]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": FOLDER}, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("6\n", "")
+
+
+@pytest.mark.slow
+def test_archive_is_made_again_only_when_a_module_has_changed(shop, tmp_path):
+    modules = [str(shop / "quotes.py")]
+    first = archive(modules, folder=tmp_path)
+    state = first.stat()
+    assert archive(modules, folder=tmp_path) == first
+    assert first.stat().st_mtime_ns == state.st_mtime_ns
+    (shop / "prices.py").write_text("def of(rate):\n    return rate * 3\n")
+    assert archive(modules, folder=tmp_path) != first
+
+
+@pytest.mark.slow
+def test_archive_that_is_too_large_is_refused_and_leaves_nothing_behind(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_BYTES", 1_000)
+    with pytest.raises(SetupError, match=r"The largest, unpacked: \w+ \d+ MB"):
+        archive([str(shop / "quotes.py")], folder=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_handlers_that_cannot_be_imported_are_one_error(shop):
+    (shop / "prices.py").unlink()
+    with pytest.raises(SetupError, match=r"cannot be imported here: ModuleNotFoundError: No module named 'prices'"):
+        contents([str(shop / "quotes.py")])
+
+
+def test_two_files_of_the_same_name_are_refused():
+    with pytest.raises(SetupError, match="same name"):
+        archives._by_path(["one/quotes.py", "two/quotes.py"])

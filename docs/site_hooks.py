@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 _PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 _SETTINGS = "conf/scyllaspark.example.toml"
+_DIAGRAM = re.compile(r'<pre class="mermaid">.*?</pre>', re.DOTALL)
 _CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 
 
@@ -31,3 +32,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Rewrites what GitHub and Python-Markdown read differently: links to examples, and `|` inside code in tables."""
     markdown = markdown.replace("](../examples/", "](examples/")
     return _CODE_IN_TABLE.sub(lambda found: found[0].replace("\\|", "|"), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Puts each diagram into an element that scrolls, so that its text stays readable on a narrow screen."""
+    return _DIAGRAM.sub(r'<div class="diagram" tabindex="0">\g<0></div>', html)

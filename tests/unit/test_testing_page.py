@@ -76,6 +76,7 @@ def test_the_test_of_the_start_pages_passes(tmp_path):
     assert "1 passed" in run_pytest(copied(tmp_path, files))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "handler", "payload"),
     [
@@ -87,12 +88,11 @@ def test_the_test_of_the_start_pages_passes(tmp_path):
 def test_the_handlers_of_the_pages_for_users_of_other_tools_run(tmp_path, page, handler, payload):
     text = (ROOT / "docs" / "coming-from" / f"{page}.md").read_text()
     (code,) = re.findall(r"```python title=\"jobs\.py\"\n(.*?)```", text, re.DOTALL)
-    file = tmp_path / f"jobs_of_{page}.py"
-    file.write_text(code)
-    with world([str(file)]) as w:
-        task = w.enqueue(handler, payload)
-        w.advance("1s")
-        assert w.task(task.key).state == "succeeded"
+    test = (
+        f"import jobs\n\ndef test_it_succeeds(scylla_world):\n    task = scylla_world.enqueue({handler!r}, {payload!r})\n"
+        "    scylla_world.advance('1s')\n    assert scylla_world.task(task.key).state == 'succeeded'\n"
+    )
+    assert "1 passed" in run_pytest(copied(tmp_path, {"jobs.py": code, "test_jobs.py": test}))
 
 
 def test_the_page_names_all_that_a_world_can_do():

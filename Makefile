@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # Containers often set it; the hundred processes of a test run would then each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-rest test-all test-deep unit api fuzz simulate faults lint format bench bench-peers notebooks screenshots lock clean
+.PHONY: help setup java demo test test-rest test-all test-deep unit api fuzz simulate faults lint format bench bench-peers notebooks screenshots docs docs-serve lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,21 @@ notebooks: setup ## run the notebooks and store what they show
 screenshots: setup ## renew docs/images with pictures of the dashboard (needs chromium)
 	@$(BIN)/python -m tests.browser.screenshots
 
+# The tools of the site have an environment and a lock of their own: what runs and what tests need neither.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs
+
+$(STAMPS)/docs: requirements-docs.lock $(STAMPS)/packages
+	@$(PYTHON) -m venv $(VENV)/docs
+	@VIRTUAL_ENV=$(VENV)/docs $(BIN)/uv pip install --quiet --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(STAMPS)/docs ## the documentation site, in build/site; a broken link is an error
+	@$(MKDOCS) build --quiet --strict
+	@echo "open build/site/index.html"
+
+docs-serve: $(STAMPS)/docs ## serve the documentation site on loopback, and build it again when a page changes
+	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8001
+
 lint: setup ## ruff (rules and format) and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -136,7 +151,9 @@ bench-peers: setup ## other schedulers beside this one (ARGS="--only river,celer
 lock: setup ## resolve requirements.lock and conf/jars.sha256 again, after a change of pyproject.toml or conf/jars-*.xml
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --extra api --extra spark --extra apprise --extra calendars --extra connect --extra otel --extra yaml --extra dev \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
-	@if grep -n '://' requirements.lock; then echo "error: requirements.lock contains an address" >&2; exit 1; fi
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --group pyproject.toml:docs \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-docs.lock
+	@if grep -n '://' requirements.lock requirements-docs.lock; then echo "error: a lock file contains an address" >&2; exit 1; fi
 	@$(BIN)/python -m scylla_spark.io.host.prepare --lock
 
 clean: ## remove .venv and all caches and builds of this checkout (the jar cache outside stays)

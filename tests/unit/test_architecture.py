@@ -257,7 +257,7 @@ def test_imports_in_texts_name_what_is_there():
     found = []
     for path in [
         *ROOT.glob("tests/**/*.py"),
-        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("notebooks/*.ipynb"),
         ROOT / "README.md",
     ]:
@@ -279,7 +279,7 @@ def test_paths_that_pages_name_are_there():
     ]
     found = [
         f"{page.name}: {path}"
-        for page in [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+        for page in [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
         for path in re.findall(r"(?<![\w/.-])((?:[\w-]+/)+\w+\.py)\b", page.read_text())
         if not any(file.endswith(f"/{path}") for file in files) and path != "jobs/NAME.py"
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
+DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -37,7 +37,7 @@ def broken(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_and_sections_that_exist(path):
     assert broken(path) == []
 
@@ -47,6 +47,6 @@ def test_sections_that_docstrings_name_exist():
         found
         for folder in ("scylla_spark", "tools")
         for path in (ROOT / folder).rglob("*.py")
-        for found in re.findall(r"\b(docs/[\w-]+\.md)#([\w-]+)", path.read_text())
+        for found in re.findall(r"\b(docs/[\w/-]+\.md)#([\w-]+)", path.read_text())
     }
     assert [f"{document}#{anchor}" for document, anchor in named if anchor not in anchors(ROOT / document)] == []

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks(page, language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return re.findall(rf"```{language}(?: title=\S+)?\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
 class Recorder:
@@ -32,7 +32,9 @@ class Recorder:
 
 @pytest.mark.parametrize(
     ("page", "names"),
-    [("docs/schedules.md", ["nightly", "rollup", "alarm"])],  # those of the README are pasted in tests/acceptance/alone
+    [
+        ("docs/schedules.md", ["nightly", "rollup", "alarm"])
+    ],  # those of the start pages are pasted in tests/acceptance/alone
 )
 def test_schedules_in_python_can_be_put(page, names):
     (code,) = [block for block in blocks(page, "python") if "Schedule(" in block]
@@ -44,7 +46,12 @@ def test_schedules_in_python_can_be_put(page, names):
 
 @pytest.mark.parametrize(
     ("page", "names"),
-    [("README.md", ["nightly", "rollup"]), ("docs/schedules.md", ["nightly", "both", "maintenance"])],
+    [
+        ("docs/start/quickstart.md", ["daily-report"]),
+        ("docs/schedules.md", ["nightly", "both", "maintenance"]),
+        ("docs/coming-from/cron.md", ["report"]),
+        ("docs/coming-from/airflow.md", ["load", "publish"]),
+    ],
 )
 def test_schedules_in_toml_can_be_read(tmp_path, page, names):
     (tmp_path / "page.toml").write_text("\n".join(block for block in blocks(page, "toml") if "[[schedule]]" in block))

@@ -70,13 +70,29 @@ def test_the_handlers_of_the_quickstart_do_what_it_says(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_test_of_the_readme_passes(tmp_path):
-    (test,) = re.findall(
-        r"```python\n(from my_handlers [^`]*?def test_.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+def test_the_test_of_the_start_pages_passes(tmp_path):
+    pages = "".join((ROOT / "docs" / "start" / name).read_text() for name in ("quickstart.md", "python.md"))
+    files = dict(re.findall(r"```python title=\"((?:test_)?tasks\.py)\"\n(.*?)```", pages, re.DOTALL))
+    assert "1 passed" in run_pytest(copied(tmp_path, files))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "handler", "payload"),
+    [
+        ("celery", "remind", {"email": "a@example.org", "invoice": 17}),
+        ("airflow", "load", {"day": "2026-11-27"}),
+        ("cron", "report", {"command": ["true"]}),
+    ],
+)
+def test_the_handlers_of_the_pages_for_users_of_other_tools_run(tmp_path, page, handler, payload):
+    text = (ROOT / "docs" / "coming-from" / f"{page}.md").read_text()
+    (code,) = re.findall(r"```python title=\"jobs\.py\"\n(.*?)```", text, re.DOTALL)
+    test = (
+        f"import jobs\n\ndef test_it_succeeds(scylla_world):\n    task = scylla_world.enqueue({handler!r}, {payload!r})\n"
+        "    scylla_world.advance('1s')\n    assert scylla_world.task(task.key).state == 'succeeded'\n"
     )
-    files = {path.name: path.read_text() for path in (ROOT / "examples" / "reminders").glob("handlers.py")}
-    test = test.replace("my_handlers", "handlers")
-    assert "1 passed" in run_pytest(copied(tmp_path, files | {"test_readme.py": test}))
+    assert "1 passed" in run_pytest(copied(tmp_path, {"jobs.py": code, "test_jobs.py": test}))
 
 
 def test_the_page_names_all_that_a_world_can_do():

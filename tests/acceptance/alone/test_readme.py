@@ -1,4 +1,4 @@
-"""The README's section "Use it", pasted letter for letter against one `up`."""
+"""The README's 60 seconds and the pages of `docs/start`, pasted letter for letter against one `up`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,44 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.acceptance.place import PATIENCE, ROOT, Place, Process
 from tests.support.waiting import eventually
 
-SECTION = (ROOT / "README.md").read_text().partition("\n## Use it\n")[2].partition("\n## ")[0]
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL)
-PYTHON = [text for language, text in BLOCKS if language == "python"]
-HANDLERS, PASTED = PYTHON[0], [text for text in PYTHON[1:] if "def test_" not in text]
-(TEST,) = (text for text in PYTHON if "def test_" in text)
-UP, *COMMANDS = (text for language, text in BLOCKS if language == "sh")
-
+_BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_INSTALL, _UP = 'pip install "scylla-spark[local]"\n', "scylla-spark up --handlers tasks\n"
 _SESSION_S = 900.0  # a deadline, not a wait: three Java processes start on a machine that may be busy
+
+
+class Pasted(NamedTuple):
+    """What a reader takes from a page: files, lines for Python, commands for a shell, and the outputs that the page shows."""
+
+    files: dict[str, str]
+    python: str
+    commands: list[str]
+    outputs: list[str]
+
+    @classmethod
+    def of(cls, page: str) -> Pasted:
+        blocks = [(language, title, text) for language, title, text in _BLOCK.findall((ROOT / page).read_text())]
+        plain = [(language, text) for language, title, text in blocks if not title]
+        return cls(
+            {title: text for _, title, text in blocks if title},
+            "".join(text for language, text in plain if language == "python"),
+            [text for language, text in plain if language == "sh"],
+            [text for language, text in plain if language == "text"],
+        )
+
+    def shell(self) -> str:
+        """The commands without those that install and that do not return."""
+        others = [text.removeprefix(_INSTALL) for text in self.commands if text != _UP]
+        return "set -e\n" + "".join(others)
+
+
+README, QUICKSTART, PYTHON = map(Pasted.of, ("README.md", "docs/start/quickstart.md", "docs/start/python.md"))
 
 
 @pytest.fixture
@@ -58,17 +82,29 @@ def api_of(up: Process) -> str:
     return said[1] if said else ""
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-def test_the_snippets_of_the_readme_run_when_pasted_one_after_the_other(place, environment):
-    folder = place.folder
-    (folder / "my_handlers.py").write_text(HANDLERS)
-    up = Process("up", ["/bin/sh", "-c", f"exec {UP}"], folder, environment)
-    api = eventually(lambda: api_of(up), PATIENCE, "up is ready", up.told)
-    session = "\n".join([*PASTED, "print('pasted', handle.result())", "sched.close()"])
-    assert "pasted sent_to='a@example.org'" in run([sys.executable, "-"], folder, environment, session)
+def test_the_readme_and_the_quickstart_install_and_start_the_same():
+    assert README.files.items() <= QUICKSTART.files.items()
+    for page in (README, QUICKSTART):
+        assert page.commands[0].startswith(_INSTALL)
+        assert _UP in page.commands
 
-    (folder / "test_reminders.py").write_text(TEST)
-    run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminders.py"], folder, environment)
-    for command in COMMANDS:
-        assert '"succeeded"' in run(["bash", "-c", command], folder, environment | {"API": api})
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+def test_the_start_pages_run_when_pasted_one_after_the_other(place, environment):
+    folder = place.folder
+    for name, text in (QUICKSTART.files | PYTHON.files).items():
+        (folder / name).write_text(text)
+    up = Process("up", ["/bin/sh", "-c", f"exec {_UP}"], folder, environment)
+    api = eventually(lambda: api_of(up), PATIENCE, "up is ready", up.told)
+    for page in (README, QUICKSTART):
+        printed = run(["bash"], folder, environment, page.shell())
+        assert [text for text in page.outputs if text not in printed] == []
+    eventually(
+        lambda: "succeeded" in run([sys.executable, "look.py"], folder, environment),
+        PATIENCE,
+        "the tables show the tasks of the quickstart",
+    )
+    printed = run([sys.executable, "-"], folder, environment, f"{PYTHON.python}\nsched.close()\n")
+    assert [text for text in PYTHON.outputs if text not in printed] == []
+    assert '"succeeded"' in run(["bash"], folder, environment | {"API": api}, PYTHON.shell())
     assert up.stop() == 0

@@ -58,7 +58,7 @@ def test_the_wheel_runs_a_task_with_every_version_that_it_allows(
         "SCYLLASPARK_SPARK__OPTIONS": json.dumps({"spark.driver.extraJavaOptions": JAVA}),
     }
     assert run(UV, "venv", "--python", sys.executable, tmp_path / "env").returncode == 0
-    wanted = ("-r", ROOT / "pyproject.toml", "--extra", "spark", "--extra", "api")
+    wanted = ("-r", ROOT / "pyproject.toml", "--extra", "local")
     installed = run(UV, "pip", "install", "--resolution", versions, *wanted, env=environment)
     if any(words in installed.stderr for words in OFFLINE):
         pytest.skip(f"the package index cannot be reached: {installed.stderr[-300:]}")

@@ -1,0 +1,39 @@
+"""Steps of the site's build that MkDocs does not have: pages and files that are stored outside of `docs`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+_PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+_SETTINGS = "conf/scyllaspark.example.toml"
+_DIAGRAM = re.compile(r'<pre class="mermaid">.*?</pre>', re.DOTALL)
+_CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the changelog, the page for contributors, the settings file and the examples."""
+    for page, source in _PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text().replace("](docs/", "](")))
+    settings = f"# Settings\n\nThis is the file `{_SETTINGS}`.\n\n```toml\n{(ROOT / _SETTINGS).read_text()}```\n"
+    files.append(File.generated(config, "settings.md", content=settings))
+    for path in sorted((ROOT / "examples").rglob("*.*")):
+        if path.is_file() and path.suffix != ".pyc":
+            files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Rewrites what GitHub and Python-Markdown read differently: links to examples, and `|` inside code in tables."""
+    markdown = markdown.replace("](../examples/", "](examples/")
+    return _CODE_IN_TABLE.sub(lambda found: found[0].replace("\\|", "|"), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Puts each diagram into an element that scrolls, so that its text stays readable on a narrow screen."""
+    return _DIAGRAM.sub(r'<div class="diagram" tabindex="0">\g<0></div>', html)

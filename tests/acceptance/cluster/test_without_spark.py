@@ -100,7 +100,7 @@ class Field(Place):
         command = [sys.executable, "-c", PROGRAM, url, name, str(self.folder / "leases.jsonl")]
         self.running[name] = Process(name, command, self.folder, self.environment | {"PYTHONPATH": str(ROOT)})
 
-    def killed(self, name):
+    def kill_worker(self, name):
         self.running[name].signal(signal.SIGKILL)
         self.running[name].ended()
 
@@ -190,20 +190,20 @@ def test_whatever_dies_freezes_or_is_cut_off_no_lease_is_lost_doubled_or_acted_o
             field.worker(name, url)
         assert wire("POST", "/v1/tasks:bulk", lines=lines)[-1] == {"accepted": TASKS, "refused": 0}
         field.reached(0.1)
-        field.killed("victim")
+        field.kill_worker("victim")
         field.worker("heir", url)
         field.reached(0.2)
         freeze = now()
         field.running["frozen"].signal(signal.SIGSTOP)
         field.reached(0.35)
-        field.killed("dispatch-one")
+        field.kill_worker("dispatch-one")
         field.role("dispatch-one", "dispatch")
         field.reached(0.5)
         os.kill(api_process(api.pid), signal.SIGKILL)
         field.reached(0.65)
         eventually(lambda: now() > freeze + FROZEN_S * 1_000_000, PATIENCE)
         field.running["frozen"].signal(signal.SIGCONT)
-        field.killed("dispatch-two")
+        field.kill_worker("dispatch-two")
         field.role("dispatch-two", "dispatch")
         field.reached(1)
         cuts = proxy.cuts

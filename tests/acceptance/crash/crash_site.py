@@ -142,6 +142,10 @@ class CrashSite(Place):
         outsiders = {process.pid for process in self._outsiders if process.running}
         return [line for line in super().left() if int(line.split()[0]) not in outsiders]
 
+    def clear(self) -> None:
+        self._outsiders.clear()  # those of a test that failed run on
+        super().clear()
+
     def interrupt(self, process: Process) -> int:
         """SIGINT to the whole process group, as a terminal sends it at Ctrl-C; the exit code."""
         return _signal_group(process, signal.SIGINT)

@@ -61,7 +61,7 @@ def test_leases_outlive_a_dispatcher_that_is_killed_and_no_other_worker_gets_the
     eventually(
         lambda: wire.lease("gpu", handlers=["other"], wait_ms=5_000), PATIENCE, "the lease that nobody kept has expired"
     )
-    assert now() - site.back_at > 5 * SECOND, "it had a grace"
+    assert now() - (site.back_at - site.start_us) > 20 * SECOND, "its new owner gave it a whole new term"
     assert wire.end("complete", orphan) == "lease_lost"
     assert wire.state(silent) == "running"
     assert len(site.history("kept-")) == 3, "no other worker got them"

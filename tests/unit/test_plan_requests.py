@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import checked_command
@@ -240,3 +240,39 @@ def test_a_broker_that_has_answered_before_is_waited_for(kafka, planner, monkeyp
     missing.extend(range(1_000_000))
     with pytest.raises(UnreachableError, match=r"did not answer within 0\.05 s"):
         pause(planner, 0.05)
+
+
+@pytest.mark.parametrize("method", ["end_offsets", "poll"])
+def test_a_final_refusal_of_the_broker_is_told_at_once(kafka, planner, monkeypatch, method):
+    monkeypatch.setattr(topics, "_answered", [planner._settings.kafka])
+    calls = []
+
+    def refused(*_, **__):
+        calls.append(method)
+        raise TopicAuthorizationFailedError("outcomes")
+
+    monkeypatch.setattr(Reader, method, refused)
+    with pytest.raises(UnreachableError, match=r"did not answer \(TopicAuthorizationFailedError"):
+        pause(planner, 1.0)
+    assert calls == [method]
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_away(kafka, planner, monkeypatch):
+    monkeypatch.setattr(topics, "_answered", [planner._settings.kafka])
+    monkeypatch.setattr(topics, "_AGAIN_S", 0.001)
+    poll, failed = Reader.poll, threading.Event()
+    kafka.answers = lambda name: False
+
+    def away(self, timeout_ms):
+        if not kafka.asked:
+            return poll(self, timeout_ms)
+        failed.set()
+        raise KafkaTimeoutError("gone")
+
+    monkeypatch.setattr(Reader, "poll", away)
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(pause, planner, 10.0)
+        assert failed.wait(30)
+        planner.close()
+        with pytest.raises(UnreachableError, match="connection to Kafka was closed"):
+            asked.result(timeout=30)

@@ -148,6 +148,8 @@ class PlanAnswers:
 
     def _poll(self, reader: PlanLogReader) -> dict[str, Told]:
         """The answers that have come, by the names of their questions."""
+        if self._reader is not reader:  # `close` waits until nobody has the consumer
+            return {}
         assert self._consumer is not None
         answers = {}
         for record in self._consumer.poll(timeout_ms=_POLL_MS).get(reader.place, ()):

@@ -373,10 +373,10 @@ def unanswered(
         settings: with the broker.
         error: what the client library raised.
         hint: what to do; default: to look at the broker.
-        within_s: how long it was waited for, seconds, if that is known.
+        within_s: how long it was waited for, seconds, if that is known; a final refusal is not waited for.
     """
     said = str(error).removeprefix(f"{type(error).__name__}: ") or "no answer"
-    limit = f" within {within_s:g} s" if within_s is not None else ""
+    limit = f" within {within_s:g} s" if within_s is not None and getattr(error, "retriable", True) else ""
     return UnreachableError(
         f"Kafka at {settings.kafka.bootstrap_servers} did not answer{limit} ({type(error).__name__}: {said}).",
         hint=hint or _LOOK,
@@ -389,14 +389,16 @@ def waiting_out(settings: Settings, call: Callable[[], T], deadline_us: int) -> 
     Args:
         settings: with the broker.
         call: raises KafkaError or UnreachableError where the broker does not answer.
-        deadline_us: boot clock; what the call raises then is raised. At once, if no broker of these settings has ever answered.
+        deadline_us: boot clock; what the call raises then is raised. At once, if no broker of these settings has ever answered, or if
+            Kafka's refusal is final, as without a right to the topic.
     """
     while True:
         try:
             return call()
-        except (KafkaError, UnreachableError):
+        except (KafkaError, UnreachableError) as error:
             left_us = deadline_us - boot_us()
-            if settings.kafka not in _answered or left_us <= 0:
+            final = isinstance(error, KafkaError) and not error.retriable
+            if final or settings.kafka not in _answered or left_us <= 0:
                 raise
         threading.Event().wait(min(_AGAIN_S, left_us / 1e6))
 

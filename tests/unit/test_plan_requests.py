@@ -276,3 +276,27 @@ def test_closing_does_not_wait_for_a_broker_that_is_away(kafka, planner, monkeyp
         planner.close()
         with pytest.raises(UnreachableError, match="connection to Kafka was closed"):
             asked.result(timeout=30)
+
+
+def test_the_wait_for_an_acknowledgement_ends_with_the_question_and_after_15_seconds(kafka, planner, monkeypatch):
+    limits = []
+
+    def get(timeout):
+        limits.append(timeout)
+        raise KafkaTimeoutError("no acknowledgement")
+
+    monkeypatch.setattr(kafka, "send", lambda *_, **__: SimpleNamespace(get=get))
+    for timeout_s in (5.0, 600.0):
+        with pytest.raises(UnreachableError) as told:
+            pause(planner, timeout_s)
+        assert f"did not answer within {limits[-1]:g} s" in str(told.value)
+    assert (limits[0] <= 5.0, limits[1]) == (True, 15.0)
+
+
+def test_a_command_that_is_not_handed_over_names_the_time_of_the_question(kafka, planner, monkeypatch):
+    def away(*_, **__):
+        raise KafkaTimeoutError("no metadata")
+
+    monkeypatch.setattr(kafka, "send", away)
+    with pytest.raises(UnreachableError, match="did not answer within 30 s"):
+        pause(planner, 30.0)

@@ -57,7 +57,8 @@ class PlanRequests:
             ArgumentError: the planner would refuse it; nothing was sent.
             UnreachableError: it was not acknowledged within 15 s; it may be obeyed all the same.
         """
-        self._send(checked_command(kind, **fields), boot_us() + round(_ACKNOWLEDGED_S * 1e6))
+        value = checked_command(kind, **fields)
+        self._send(value, boot_us() + round(_ACKNOWLEDGED_S * 1e6), _ACKNOWLEDGED_S)
 
     def ask(self, kind: str, *, timeout_s: float = 30.0, **fields: Any) -> Answer:
         """Sends a command, and waits until the planner has obeyed or refused it. A broker that is started again is waited for, too.
@@ -71,7 +72,7 @@ class PlanRequests:
         name = uuid4().hex
         value = checked_command(kind, id=name, **fields)
         try:
-            found = self._asked(name, value, deadline_us)
+            found = self._asked(name, value, deadline_us, timeout_s)
         except KafkaError as cause:
             raise unanswered(self._settings, cause, within_s=timeout_s) from cause
         if found is None:
@@ -119,12 +120,12 @@ class PlanRequests:
             except KafkaError as error:
                 raise unanswered(self._settings, error) from error
 
-    def _asked(self, name: str, value: bytes, deadline_us: int) -> Told | None:
+    def _asked(self, name: str, value: bytes, deadline_us: int, timeout_s: float) -> Told | None:
         """Sends a command, and waits for its answer; others ask, tell and read meanwhile."""
         if not waiting_out(self._settings, lambda: self._answers.expect(name, deadline_us), deadline_us):
             raise KafkaTimeoutError("another request has not begun to read; nothing was sent")
         try:
-            self._send(value, deadline_us)
+            self._send(value, deadline_us, timeout_s)
             return self._answers.wait(name, deadline_us)
         finally:
             self._answers.forget(name)
@@ -150,11 +151,14 @@ class PlanRequests:
                 self._producer = producer(self._settings, bootstrap_timeout_ms=CONNECT_MS, max_block_ms=WAIT_MS)
             return self._producer
 
-    def _send(self, value: bytes, deadline_us: int) -> None:
+    def _send(self, value: bytes, deadline_us: int, timeout_s: float) -> None:
         def hand_over() -> Any:  # once it is handed over, it may land
             return self._sender().send(self._settings.topics.schedules, value, partition=0)
 
+        limit_s = timeout_s
         try:
-            waiting_out(self._settings, hand_over, deadline_us).get(timeout=_ACKNOWLEDGED_S)
+            sent = waiting_out(self._settings, hand_over, deadline_us)
+            limit_s = round(min(max(deadline_us - boot_us(), 0) / 1e6, _ACKNOWLEDGED_S), 1)
+            sent.get(timeout=limit_s)
         except (KafkaError, AssertionError) as error:
-            raise unanswered(self._settings, error, within_s=_ACKNOWLEDGED_S) from error
+            raise unanswered(self._settings, error, within_s=limit_s) from error

@@ -14,8 +14,9 @@ READY: Final = "ready"
 RUNNING: Final = "running"
 RETRY_WAIT: Final = "retry_wait"
 NO_HANDLER: Final = "no_handler"
-NO_WORKER: Final = "no_worker"
 """Why a due task waits: no dispatcher has its handler, or the executor of the handler is off."""
+NO_WORKER: Final = "no_worker"
+"""Why a due task waits: its handler runs on Spark workers, and there is none."""
 
 STATE_SQL: Final = f"""
 CASE WHEN ended IS NOT NULL THEN ended

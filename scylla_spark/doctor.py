@@ -323,6 +323,7 @@ def _with_archive(settings: Settings) -> Settings:
 
 def _examine_executors(spark: SparkSession, workers: SparkWorkers) -> list[Check]:
     from scylla_spark.executors.spark import probe
+    from scylla_spark.executors.spark.application import count_slots
 
     never = threading.Event()
     try:
@@ -348,7 +349,7 @@ def _examine_executors(spark: SparkSession, workers: SparkWorkers) -> list[Check
             else "",
         )
     )
-    checks.append(check_slots(int(spark.sparkContext.defaultParallelism), workers))
+    checks.append(check_slots(count_slots(spark.sparkContext), workers))
     return checks
 
 

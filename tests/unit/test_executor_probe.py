@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from scylla_spark.config.spark_workers import SparkWorkers
-from scylla_spark.doctor import check_slots
+from scylla_spark.doctor import _examine_executors, check_slots
+from scylla_spark.executors.spark import application, probe
 from scylla_spark.executors.spark.probe import Machine, connector, difference
 from scylla_spark.io.host.broker_files import free_port
 
@@ -59,3 +61,14 @@ def test_failed_connection_names_address_port_and_cause():
 def test_cluster_with_one_slot_has_no_room_for_a_worker():
     assert not check_slots(1, SparkWorkers()).ok
     assert check_slots(4, SparkWorkers()).detail == "4, of which workers take at most 2"
+
+
+def test_doctor_counts_the_slots_that_a_dispatcher_counts(monkeypatch):
+    monkeypatch.setattr(probe, "check_executors", lambda *_: True)
+    monkeypatch.setattr(probe, "unreachable", lambda *_: "")
+    monkeypatch.setattr(application, "count_slots", lambda context: 1)
+    context = SimpleNamespace(defaultParallelism=200, getConf=lambda: {"spark.driver.host": "127.0.0.1"})
+    (slots,) = (
+        one for one in _examine_executors(SimpleNamespace(sparkContext=context), SparkWorkers()) if one.name == "slots"
+    )
+    assert (slots.ok, slots.detail) == (False, "1, of which workers take at most 0")

@@ -334,23 +334,28 @@ def _examine_executors(spark: SparkSession, workers: SparkWorkers) -> list[Check
     except SchedulerError as error:
         return [Check("executors", False, error.message, error.hint)]
     checks = [Check("executors", True, "run this version of this package")]
-    configuration = spark.sparkContext.getConf()
-    driver = str(configuration.get("spark.driver.host", "127.0.0.1"))
-    host = workers.advertise or driver
-    with socket.create_server((str(configuration.get("spark.driver.bindAddress", driver)), workers.port)) as listener:
-        why = probe.unreachable(spark, host, listener.getsockname()[1], never)
-    checks.append(
-        Check(
-            "way back",
-            not why,
-            why or f"executors connect to {host}",
-            "Set spark.driver.host to an address that executors reach, and let the ports of the driver through."
-            if why
-            else "",
-        )
-    )
+    checks.append(_way_back(spark, workers, never))
     checks.append(check_slots(count_slots(spark.sparkContext), workers))
     return checks
+
+
+def _way_back(spark: SparkSession, workers: SparkWorkers, stop: threading.Event) -> Check:
+    from scylla_spark.executors.spark import probe
+
+    configuration = spark.sparkContext.getConf()
+    driver = str(configuration.get("spark.driver.host", "127.0.0.1"))
+    host, bind = workers.advertise or driver, str(configuration.get("spark.driver.bindAddress", driver))
+    mend = "Set spark.driver.host to an address that executors reach, and let the ports of the driver through."
+    try:
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        with socket.create_server((bind, workers.port), family=family) as listener:
+            why = probe.unreachable(spark, host, listener.getsockname()[1], stop)
+    except OSError as error:
+        why = f"this process cannot listen on {bind}, port {workers.port}: {error.strerror or error}"
+        mend = (
+            "Stop the dispatcher that has the port, or choose another spark_workers.port or spark.driver.bindAddress."
+        )
+    return Check("way back", not why, why or f"executors connect to {host}", mend if why else "")
 
 
 def check_slots(slots: int, workers: SparkWorkers) -> Check:

@@ -63,12 +63,26 @@ def test_cluster_with_one_slot_has_no_room_for_a_worker():
     assert check_slots(4, SparkWorkers()).detail == "4, of which workers take at most 2"
 
 
-def test_doctor_counts_the_slots_that_a_dispatcher_counts(monkeypatch):
+def examined(monkeypatch, workers, slots=4):
+    """What `doctor cluster` says of an application whose executors answer; name → check."""
     monkeypatch.setattr(probe, "check_executors", lambda *_: True)
     monkeypatch.setattr(probe, "unreachable", lambda *_: "")
-    monkeypatch.setattr(application, "count_slots", lambda context: 1)
+    monkeypatch.setattr(application, "count_slots", lambda context: slots)
     context = SimpleNamespace(defaultParallelism=200, getConf=lambda: {"spark.driver.host": "127.0.0.1"})
-    (slots,) = (
-        one for one in _examine_executors(SimpleNamespace(sparkContext=context), SparkWorkers()) if one.name == "slots"
-    )
+    return {one.name: one for one in _examine_executors(SimpleNamespace(sparkContext=context), workers)}
+
+
+def test_doctor_counts_the_slots_that_a_dispatcher_counts(monkeypatch):
+    slots = examined(monkeypatch, SparkWorkers(), slots=1)["slots"]
     assert (slots.ok, slots.detail) == (False, "1, of which workers take at most 0")
+
+
+def test_doctor_names_the_port_that_a_dispatcher_has(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        checks = examined(monkeypatch, SparkWorkers(port=port))
+    assert checks["slots"].ok
+    assert checks["way back"].detail.startswith(
+        f"this process cannot listen on 127.0.0.1, port {port}: Address already"
+    )
+    assert "spark_workers.port" in checks["way back"].mend

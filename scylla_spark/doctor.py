@@ -301,7 +301,11 @@ def examine_cluster(settings: Settings) -> list[Check]:
         mend = "scylla-spark doctor cluster --set master=spark://HOST:7077"
         return [Check("master", False, f"{settings.master} is no cluster", mend)]
     try:
-        spark = open_session(_with_archive(settings), "scylla-spark doctor")
+        settings = _with_archive(settings)
+    except SchedulerError as error:
+        return [Check("archive", False, error.message, error.hint)]
+    try:
+        spark = open_session(settings, "scylla-spark doctor")
     except SchedulerError as error:
         return [Check("master", False, error.message, error.hint)]
     except Exception as error:  # of the JVM

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from scylla_spark.config.settings import Settings
 from scylla_spark.config.spark_workers import SparkWorkers
-from scylla_spark.doctor import _examine_executors, check_slots
+from scylla_spark.doctor import _examine_executors, check_slots, examine_cluster
 from scylla_spark.executors.spark import application, probe
 from scylla_spark.executors.spark.probe import Machine, connector, difference
 from scylla_spark.io.host.broker_files import free_port
@@ -86,3 +87,9 @@ def test_doctor_names_the_port_that_a_dispatcher_has(monkeypatch):
         f"this process cannot listen on 127.0.0.1, port {port}: Address already"
     )
     assert "spark_workers.port" in checks["way back"].mend
+
+
+def test_doctor_does_not_blame_the_master_for_handlers_that_cannot_be_imported():
+    (check,) = examine_cluster(Settings(_env_file=None, master="spark://127.0.0.1:1", handlers=["no_such_module"]))
+    assert (check.name, check.ok) == ("archive", False)
+    assert "no_such_module" in check.detail

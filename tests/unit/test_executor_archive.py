@@ -9,7 +9,8 @@ import tarfile
 
 import pytest
 
-from scylla_spark.errors import SetupError
+from scylla_spark.cli import one_command
+from scylla_spark.errors import ExitCode, SetupError
 from scylla_spark.executors.spark import archive as archives
 from scylla_spark.executors.spark.archive import archive, contents
 from scylla_spark.executors.spark.worker import FOLDER
@@ -108,3 +109,11 @@ def test_handlers_that_cannot_be_imported_are_one_error(shop):
 def test_two_files_of_the_same_name_are_refused():
     with pytest.raises(SetupError, match="same name"):
         archives._by_path(["one/quotes.py", "two/quotes.py"])
+
+
+@pytest.mark.parametrize("place", [".", "missing/executors.tar.gz"])
+def test_a_place_that_takes_no_file_is_refused_before_the_archive_is_made(tmp_path, monkeypatch, capsys, place):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(archives, "archive", lambda *_: pytest.fail("it was made"))
+    assert one_command.run(["package", "--to", place]) == ExitCode.USAGE
+    assert f"--to {place} names no file" in capsys.readouterr().err

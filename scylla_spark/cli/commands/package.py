@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from scylla_spark.cli.context import context
+from scylla_spark.errors import ArgumentError
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +30,10 @@ def package(
     from scylla_spark.executors.spark.archive import archive
     from scylla_spark.executors.spark.worker import FOLDER
 
+    if to is not None and (to.is_dir() or not to.parent.is_dir()):
+        raise ArgumentError(
+            f"--to {to} names no file that can be written.", hint="Name a file in a folder that exists."
+        )
     cli = context(ctx)
     found = archive((*cli.settings().handlers, *(handlers or ())), include or ())
     if to is not None:

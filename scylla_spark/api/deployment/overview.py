@@ -260,8 +260,8 @@ class Overviews:
         ]
         if lacking:
             lanes, seconds = sum(row[2] for row in lacking), max(row[3] for row in lacking)
-            words = f"Spark executors are missing: {lanes} lanes wait for Spark workers, which have been wanted for {seconds} s."
-            hint = "Give the Spark application more executors or cores, or see what holds them. `scylla-spark task explain` says more."
+            words = f"{lanes} lanes wait for Spark workers, which have been wanted for {seconds} s."
+            hint = "Spark is starting, or it has no free core: give it more executors or cores. `scylla-spark task explain` says which."
             found.append(_banner("no_worker", words, hint))
         for queue, held, children, lanes in [
             row for told in self._told for row in told.holding if self._own.has(row[0])

@@ -160,12 +160,17 @@ class Backlog:
         if self._max_batch(name) is None:
             self._put_back_one(call[0])
             return
+        queue = self._batches[name]
         for item in reversed(call):
             lane = self._lanes[item.key[1]]
-            lane.out -= 1
+            place = 0
+            if lane.waiting:  # behind those of its lane that were before it and are back already
+                earlier = (at for at, other in enumerate(queue) if other.key[1] == item.key[1] and other.id < item.id)
+                place = max(earlier, default=-1) + 1
+            queue.insert(place, item)
             lane.waiting += 1
             self.startable += 1
-            self._batches[name].appendleft(item)
+            lane.out -= 1
         if name not in self._marked:
             self._marked.add(name)
             self._ready.appendleft(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 
@@ -72,6 +73,21 @@ def test_returned_calls_come_first_again():
     for call in reversed(calls[1:]):
         backlog.put_back(call)
     assert [_ids(backlog.take()) for _ in range(3)] == [[1], [2], [3]]
+
+
+def test_tasks_of_a_batch_handler_that_are_returned_one_by_one_keep_the_order_of_their_lane():
+    backlog = _backlog()
+    items = [_item(1, "a", "batch"), _item(2, "a", "batch"), _item(3, "a", "batch"), _item(4, "b", "batch")]
+    for order in itertools.permutations(range(3)):
+        backlog.add(items)
+        first, second = backlog.take(), backlog.take()
+        assert (_ids(first), _ids(second)) == ([1, 2, 3], [4])
+        backlog.put_back(second)
+        for place in order:
+            backlog.put_back([first[place]])
+        assert _ids(backlog.take()) == [1, 2, 3]
+        assert _ids(backlog.take()) == [4]
+        backlog.finish(items)
 
 
 def test_discarded_tasks_make_way_for_the_next_of_their_lane():

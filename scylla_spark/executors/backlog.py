@@ -99,11 +99,12 @@ class Backlog:
             call = self._take_batch(first) if isinstance(first, str) else [first]
             for item in call:
                 lane = self._lanes[item.key[1]]
+                if not lane.out:
+                    self.startable -= lane.waiting  # those that are not in this call wait for it
                 lane.waiting -= 1
                 lane.out += 1
             if call:
                 self._waiting -= len(call)
-                self.startable -= len(call)
                 self.out += len(call)
                 return call
         return []
@@ -128,7 +129,6 @@ class Backlog:
             queue = self._batches[lane.batch]
             gone = [item for item in queue if item.key[1] == ordering_id] + gone
             self._batches[lane.batch] = deque(item for item in queue if item.key[1] != ordering_id)
-            self.startable -= lane.waiting
             lane.waiting = 0
         self._waiting -= len(gone)
         return gone
@@ -143,11 +143,11 @@ class Backlog:
         self.out -= len(call)
         if len(call) == 1:
             ordering_id = call[0].key[1]
-            lanes[ordering_id].out -= 1
+            self._returned(lanes[ordering_id])
             self._advance(ordering_id)
             return
         for item in call:
-            lanes[item.key[1]].out -= 1
+            self._returned(lanes[item.key[1]])
         for item in call:
             if item.key[1] in lanes:
                 self._advance(item.key[1])
@@ -169,8 +169,7 @@ class Backlog:
                 place = max(earlier, default=-1) + 1
             queue.insert(place, item)
             lane.waiting += 1
-            self.startable += 1
-            lane.out -= 1
+            self._returned(lane)
         if name not in self._marked:
             self._marked.add(name)
             self._ready.appendleft(name)
@@ -178,7 +177,7 @@ class Backlog:
     def _put_back_one(self, item: Invocation) -> None:
         """Into its place in the lane; ready only when all that were out with it are back or finished."""
         lane = self._lanes[item.key[1]]
-        lane.out -= 1
+        self._returned(lane)
         held = lane.held = lane.held or deque()
         place = next((index for index, other in enumerate(held) if other.id > item.id), len(held))
         held.insert(place, item)
@@ -204,14 +203,21 @@ class Backlog:
         self._ready = sift(self._ready)
         self._batches = {name: sift(queue) for name, queue in self._batches.items()}
         for item in gone:
-            self._lanes[item.key[1]].waiting -= 1
-        self.startable -= len(gone)
+            lane = self._lanes[item.key[1]]
+            lane.waiting -= 1
+            self.startable -= not lane.out
         for lane in self._lanes.values():
             lane.held = sift(lane.held) if lane.held else None
         self._waiting -= len(gone)
         for name in {item.key[1] for item in gone}:
             self._advance(name)
         return gone
+
+    def _returned(self, lane: _Lane) -> None:
+        """One that was out is not out any more."""
+        lane.out -= 1
+        if not lane.out:
+            self.startable += lane.waiting
 
     def _advance(self, ordering_id: str) -> None:
         lane = self._lanes[ordering_id]
@@ -229,7 +235,7 @@ class Backlog:
 
     def _place(self, item: Invocation, lane: _Lane) -> None:
         lane.waiting += 1
-        self.startable += 1
+        self.startable += not lane.out
         if self._max_batch(item.handler) is None:
             lane.batch = ""
             self._ready.append(item)

@@ -105,6 +105,23 @@ def test_a_handler_that_no_worker_has_does_not_hold_up_the_others():
     assert set(supervisor.workers["v"].held) == {1, 3}
 
 
+def test_a_worker_is_given_no_task_of_a_handler_that_it_lacks_in_place_of_a_batch_whose_lane_runs():
+    supervisor = RemoteSupervisor(TERMS, HANDLERS | {"batch": HandlerInfo("batch", max_batch=1)})
+    supervisor.joined("w", Hello("1", "host", frozenset({"batch"})), 0)
+    supervisor.workers["w"].offset.note(0, 0, 0, 1)
+    supervisor.receive("w", beat(2), Moment(1, 1))
+    first, second = (task(number)._replace(handler="batch", key=TaskKey(number, "a", "u")) for number in (1, 2))
+    supervisor.submit([first], Moment(1, 1))
+    supervisor.submit([second, task(3)], Moment(1, 1))
+    assert set(supervisor.workers["w"].held) == {1}
+    supervisor.joined("v", HELLO, 0)
+    supervisor.workers["v"].offset.note(0, 0, 0, 1)
+    supervisor.receive("v", beat(1), Moment(1, 1))
+    assert set(supervisor.workers["v"].held) == {3}
+    supervisor.receive("w", [1, 0, [ENDS, [success(1)], {"local": [1, 1]}]], Moment(2, 2))
+    assert set(supervisor.workers["w"].held) == {2}
+
+
 def test_no_frame_of_a_worker_is_longer_than_its_dispatcher_reads():
     end = WorkerEnd(0, US)
     end.held.update(range(1, 601))

@@ -442,6 +442,9 @@ class RemoteSupervisor:
             items = backlog.take()
             if not items:
                 break
+            if not share.runs(items[0].handler):  # all tasks of the head wait for others of their lanes
+                backlog.put_back(items)
+                continue
             share.add(items)
             last = items[-1]
             if len(items) == 1 and self._max_batch(last.handler) is None:

@@ -12,6 +12,7 @@ import pytest
 from scylla_spark.cli import one_command
 from scylla_spark.errors import ExitCode, SetupError
 from scylla_spark.executors.spark import archive as archives
+from scylla_spark.executors.spark import worker
 from scylla_spark.executors.spark.archive import archive, contents
 from scylla_spark.executors.spark.worker import FOLDER
 
@@ -60,6 +61,14 @@ def test_archive_holds_handlers_and_what_they_import_and_no_spark_settings_or_ke
     assert {"pydantic", "pydantic_core", "typing_extensions.py"} <= tops
     assert not {top for top in tops if top.startswith(("pyspark", "py4j", "delta", "polars", "pytest"))}
     assert not [name for name in files if name.endswith((".jar", ".key", ".pem", ".toml"))]
+
+
+def test_handlers_are_found_in_an_archive_whose_folder_is_a_link_as_on_yarn(tmp_path, monkeypatch):
+    (tmp_path / "executors.tar.gz").mkdir()
+    link = tmp_path / FOLDER
+    link.symlink_to("executors.tar.gz")
+    monkeypatch.setattr(worker, "__file__", str(link / "scylla_spark/executors/spark/worker.py"))
+    assert worker.unpacked(["/home/ann/quotes.py", "shop.prices"]) == (str(link / "quotes.py"), "shop.prices")
 
 
 @pytest.mark.slow

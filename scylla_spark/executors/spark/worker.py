@@ -148,7 +148,7 @@ def _at_niceness(niceness: int | None) -> Iterator[None]:
 
 def unpacked(modules: Sequence[str]) -> tuple[str, ...]:
     """These handler modules as this process finds them: those that are files are in the archive, if this package is from one."""
-    folder = Path(__file__).resolve().parents[3]
+    folder = Path(__file__).absolute().parents[3]  # on YARN it is a link to a folder of another name
     if folder.name != FOLDER:
         return tuple(modules)
     return tuple(str(folder / Path(module).name) if is_path(module) else module for module in modules)

@@ -349,7 +349,7 @@ def _way_back(spark: SparkSession, workers: SparkWorkers, stop: threading.Event)
     configuration = spark.sparkContext.getConf()
     driver = str(configuration.get("spark.driver.host", "127.0.0.1"))
     host, bind = workers.advertise or driver, str(configuration.get("spark.driver.bindAddress", driver))
-    mend = "Set spark.driver.host to an address that executors reach, and let the ports of the driver through."
+    mend = f"{probe.MEND_REACH}, and let the ports of the driver through."
     try:
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
         with socket.create_server((bind, workers.port), family=family) as listener:

@@ -168,7 +168,7 @@ def test_a_task_before_the_session_is_handed_back(made):
 def test_a_pool_whose_port_is_taken_can_be_stopped(made):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         pool, _ = made(workers=SparkWorkers(port=taken.getsockname()[1]))
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(ConfigError, match=r"port \d+: Address already in use"):
             pool.attach(FakeSession())
     pool.stop(drain_s=0)
 
@@ -311,14 +311,18 @@ def test_a_limit_of_memory_for_python_processes_is_refused_by_name(made):
         pool.attach(session)
 
 
+def jvm_with(slots):
+    manager = SimpleNamespace(defaultResourceProfile=lambda: "default")
+    scala = SimpleNamespace(maxNumConcurrentTasks={"default": slots}.get, resourceProfileManager=lambda: manager)
+    return SimpleNamespace(sc=lambda: scala)
+
+
 def test_slots_are_those_that_run_tasks_and_not_the_number_of_partitions_that_a_user_has_set():
     context = FakeContext("spark://head:7077", slots=200)
-    manager = SimpleNamespace(defaultResourceProfile=lambda: "default")
-    scala = SimpleNamespace(maxNumConcurrentTasks={"default": 4}.get, resourceProfileManager=lambda: manager)
-    context._jsc = SimpleNamespace(sc=lambda: scala)
+    context._jsc = jvm_with(slots=4)
     assert count_slots(context) == 4
     context.options["spark.dynamicAllocation.enabled"] = "true"
-    scala.maxNumConcurrentTasks = {"default": 0}.get
+    context._jsc = jvm_with(slots=0)
     assert count_slots(context) == 2
 
 

@@ -16,6 +16,7 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.errors import ConfigError
 from scylla_spark.executors.interface import HearsLines, Sink
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote.handshake import (
@@ -87,11 +88,10 @@ class RemotePool:
         """Begins to listen.
 
         Raises:
-            OSError: the address cannot be listened on.
+            ConfigError: the address cannot be listened on.
         """
         self._sink = sink
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        self._listener = socket.create_server((self._host, self._port), family=family)
+        self._listener = listen(self._host, self._port)
         self._loop = asyncio.new_event_loop()
         self._port = self._listener.getsockname()[1]
         self._thread.start()
@@ -362,6 +362,25 @@ class RemotePool:
             del self._connections[worker_id]
             with self.lock:
                 self.supervisor.cut(worker_id)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that Spark workers can connect to.
+
+    Args:
+        host: address of this machine.
+        port: 0: any free one.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigError(
+            f"Spark workers cannot be served at {host}, port {port}: {error.strerror or error}.",
+            hint="Set spark_workers.port to a free port (0: any), and spark.driver.bindAddress to an address of this machine.",
+        ) from error
 
 
 class _Connection(asyncio.Protocol):

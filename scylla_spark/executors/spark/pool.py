@@ -30,7 +30,7 @@ from scylla_spark.executors.remote.supervisor import RemoteTerms
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
 from scylla_spark.executors.spark.application import LEAST_SLOTS, check, count_slots, session_for_workers
 from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
-from scylla_spark.executors.spark.probe import missing_on_executors, unreachable
+from scylla_spark.executors.spark.probe import MEND_REACH, missing_on_executors, unreachable
 from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
 from scylla_spark.handlers.description import SPARK, HandlerInfo
 from scylla_spark.io.host.output_files import OutputFiles
@@ -163,7 +163,7 @@ class SparkPool:
         """Gives it the session to run on: a classic one, not Spark Connect.
 
         Raises:
-            ConfigError: handlers ask for Spark workers, and those cannot run in its application.
+            ConfigError: handlers ask for Spark workers, and those cannot run in its application, or cannot connect to this process.
         """
         self._spark = spark
         self._begin()
@@ -337,8 +337,7 @@ class SparkPool:
         if why:
             self.failure = SetupError(
                 f"Executors cannot connect to this dispatcher at {ticket.host}:{ticket.port}: {why}.",
-                hint="Set spark.driver.host to an address of this machine that executors reach, and let the port through. "
-                "`scylla-spark doctor cluster` tries it.",
+                hint=f"{MEND_REACH}, and let the port through. `scylla-spark doctor cluster` tries it.",
             )
             self._hand_back()
 

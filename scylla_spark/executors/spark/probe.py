@@ -20,6 +20,9 @@ log = get_logger("spark")
 _EXECUTOR_US: Final = 60_000_000
 _POLL_S: Final = 0.2
 _CONNECT_S: Final = 5.0
+MEND_REACH: Final = (
+    "Set spark_workers.advertise (or spark.driver.host) to an address of this machine that executors reach"
+)
 _MISSING: Final = re.compile(
     r"(ModuleNotFoundError: |ImportError: |\[PYTHON_VERSION_MISMATCH\] |Cannot run program )[^\n]*"
 )

@@ -133,10 +133,12 @@ class Shortage(NamedTuple):
     Attributes:
         why: as a sentence.
         since_us: boot clock since when a worker has been wanted in vain, microseconds; 0: none has been.
+        held: ids of attempts that do not wait: workers have them that finish what has begun and take no more.
     """
 
     why: str
     since_us: int
+    held: frozenset[int] = frozenset()
 
 
 class SparkFigures(NamedTuple):
@@ -160,7 +162,7 @@ class OnWorkers(Protocol):
     """An executor whose tasks run in Spark workers, of which there may be none."""
 
     def shortage(self) -> Shortage | None:
-        """Why none of its tasks can run now; None: a worker is there."""
+        """Why none of its tasks can start now; None: a worker is there."""
 
     def figures(self) -> SparkFigures:
         """Counts of its workers."""

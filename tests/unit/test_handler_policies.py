@@ -289,6 +289,11 @@ def test_a_task_without_a_spark_worker_waits_with_its_reason_until_one_runs():
         (row,) = describe_waiting(world.engine, short)["no_worker"]
         assert (row["handler"], row["lanes"], row["seconds"] >= 12) == ("train", 1, True)
         world.pump(room={"spark": 1})  # the pool has it: it starts a worker, and waits for that one
+    (run,) = world.engine.runs.values()
+    leaving = {"spark": short["spark"]._replace(held=frozenset({run.invocation.id}))}  # its worker is being drained
+    told = explain(world.engine, world.now, key, leaving)
+    assert (told["reason"], "It is running" in told["why"]) == ("", True)
+    assert describe_waiting(world.engine, leaving)["no_worker"] == []
     told = explain(world.engine, world.now, key)
     assert (told["reason"], "It is running" in told["why"]) == ("", True)
 

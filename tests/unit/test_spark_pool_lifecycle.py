@@ -17,7 +17,7 @@ from scylla_spark.core.tasks.task import NOT_STARTED, Invocation
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.interface import Shortage
 from scylla_spark.executors.remote.handshake import Ticket
-from scylla_spark.executors.remote.remote_worker import Hello
+from scylla_spark.executors.remote.remote_worker import Held, Hello
 from scylla_spark.executors.spark import pool as spark_pool
 from scylla_spark.executors.spark.application import count_slots
 from scylla_spark.executors.spark.elastic import Change, Present, change
@@ -261,6 +261,9 @@ def test_it_says_that_executors_are_missing_while_a_job_waits_for_a_core(made, m
     assert (row["executor"], row["host"], row["state"], row["tasks"]) == ("1", "host", "running", 0)
     assert (pool.drain("nobody"), pool.drain(row["worker"])) == (False, True)
     assert [one["state"] for one in pool.workers()] == ["draining"]
+    with pool._remote.lock:
+        pool._remote.supervisor.workers[row["worker"]].held[1] = Held(task(1), "spark", 0)
+    assert pool.shortage() == Shortage("No Spark worker runs.", 0, frozenset({1}))
     with pool._remote.lock:
         pool._remote.supervisor.workers.clear()
 

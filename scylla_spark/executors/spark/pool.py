@@ -187,16 +187,19 @@ class SparkPool:
             }
 
     def shortage(self) -> Shortage | None:
-        """Why none of its tasks can run now; None: a worker is there."""
-        remote, waits = self._remote, list(self._submitted_us.values())
+        """Why none of its tasks can start now; None: a worker is there."""
+        remote, now = self._remote, boot_us()
         if remote is None:
             return Shortage("Spark's session is not up yet.", self._started_us)
         with remote.lock:
-            if any(not worker.draining for worker in remote.supervisor.workers.values()):
+            workers = remote.supervisor.workers.values()
+            if not all(worker.draining for worker in workers):
                 return None
-        if self._without_core:
-            return Shortage("No Spark executor has a free core for a Spark worker.", min(waits, default=0))
-        return Shortage("A Spark worker is being started." if waits else "No Spark worker runs.", 0)
+            held = frozenset(number for worker in workers for number in worker.held)
+            starting = not all(map(remote.supervisor.has_seen, self._jobs.copy()))
+        if since_us := [self._submitted_us.get(one, now) for one in self._without_core]:
+            return Shortage("No Spark executor has a free core for a Spark worker.", min(since_us), held)
+        return Shortage("A Spark worker is being started." if starting else "No Spark worker runs.", 0, held)
 
     def figures(self) -> SparkFigures:
         """Counts of its workers."""

@@ -195,7 +195,8 @@ def _shortage(engine: Engine, partition: Partition, lane: Lane, now: int, shorta
     if head is None or found is None or partition.state is not PartitionState.ACTIVE:
         return None
     if lane.state is LaneState.RUNNING:
-        return found
+        runs = found.held and any(run.entry is head and run.invocation.id in found.held for run in engine.runs.values())
+        return None if runs else found
     gate = engine.gate(head.data.queue)
     hindered = gate.why(lane.ordering_id, now) or engine.held_up(partition) or engine.rate_limit(head.data, now)
     return found if lane.state is LaneState.READY and not hindered else None
@@ -298,7 +299,8 @@ def _waiting_for_workers(engine: Engine, shortages: Shortages) -> list[dict[str,
     for executor, shortage in shortages.items():
         places = islice(engine.waiting_for(executor), _MOST_LANES)
         heads = [place.lane.active.data for place in places if place.lane.active]
-        heads += [run.entry.data for run in islice(engine.runs.values(), _MOST_LANES) if run.executor == executor]
+        runs = (run for run in islice(engine.runs.values(), _MOST_LANES) if run.executor == executor)
+        heads += [run.entry.data for run in runs if run.invocation.id not in shortage.held]
         since_us = shortage.since_us
         for data in heads:
             lanes[data.queue, data.handler or ""] += 1

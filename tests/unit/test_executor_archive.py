@@ -115,6 +115,21 @@ def test_handlers_that_cannot_be_imported_are_one_error(shop):
         contents([str(shop / "quotes.py")])
 
 
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (["dispatch", "--set", 'handlers=["old"]'], ["old"]),
+        (["dispatch", "--set", 'handlers=["old"]', "--handlers", "new", "--handlers", "newer"], ["new", "newer"]),
+        (["ingest", "--set", 'handlers=["old"]'], []),
+    ],
+)
+def test_archive_of_a_job_has_the_handlers_that_the_job_runs(words, modules, monkeypatch):
+    asked = []
+    monkeypatch.setattr(archives, "archive", asked.append)
+    assert archives.main(words) == 0
+    assert [list(one) for one in asked] == [modules]
+
+
 def test_two_files_of_the_same_name_are_refused():
     with pytest.raises(SetupError, match="same name"):
         archives._by_path(["one/quotes.py", "two/quotes.py"])

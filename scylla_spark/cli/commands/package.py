@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
 
 def package(
     ctx: typer.Context,
-    handlers: Annotated[list[str] | None, typer.Option(help="Handler module or file; repeatable")] = None,
+    handlers: Annotated[
+        list[str] | None, typer.Option(help="Handler module or file, instead of those of the settings; repeatable")
+    ] = None,
     include: Annotated[
         list[str] | None,
         typer.Option(help="A further distribution, such as one that handlers import in functions only; repeatable"),
@@ -35,7 +37,7 @@ def package(
             f"--to {to} names no file that can be written.", hint="Name a file in a folder that exists."
         )
     cli = context(ctx)
-    found = archive((*cli.settings().handlers, *(handlers or ())), include or ())
+    found = archive(handlers or cli.settings().handlers, include or ())
     if to is not None:
         shutil.copyfile(found, to)
         found = to

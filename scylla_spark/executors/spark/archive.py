@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     named, _ = parser.parse_known_args(arguments)
     try:
         settings = Settings.load(named.config, **nested(named.set))
-        modules = (*settings.handlers, *named.handlers) if named.job == "dispatch" else ()
+        modules = (named.handlers or settings.handlers) if named.job == "dispatch" else ()  # as the job chooses
         sys.stdout.write(f"{archive(modules)}\n")
     except SchedulerError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -59,6 +59,16 @@ def test_failed_connection_names_address_port_and_cause():
                 one.close()
 
 
+def test_address_of_a_family_that_the_machine_lacks_does_not_end_the_question(monkeypatch):
+    lacking = (255, socket.SOCK_STREAM, 0, "", ("fd00::1", 1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = (socket.AF_INET, socket.SOCK_STREAM, 0, "", server.getsockname())
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lacking, found])
+        assert connect("driver", 1, 5.0) == ""
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lacking])
+        assert connect("driver", 1, 5.0).startswith("fd00::1: ")
+
+
 def test_cluster_with_one_slot_has_no_room_for_a_worker():
     assert not check_slots(1, SparkWorkers()).ok
     assert check_slots(4, SparkWorkers()).detail == "4, of which workers take at most 2"

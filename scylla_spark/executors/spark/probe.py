@@ -102,18 +102,18 @@ def connector(host: str, port: int, within_s: float) -> Callable[[object], str]:
             return f"the name {host!r} is not known there (DNS: {error.strerror})"
         why = ""
         for family, kind, protocol, _, address in addresses:
-            with socket.socket(family, kind, protocol) as connection:
-                connection.settimeout(within_s)
-                try:
+            try:
+                with socket.socket(family, kind, protocol) as connection:
+                    connection.settimeout(within_s)
                     connection.connect(address)
-                except TimeoutError:
-                    why = f"{address[0]} did not answer within {within_s:g} s (timed out)"
-                except ConnectionRefusedError:
-                    why = f"nothing listens on port {port} of {address[0]} (refused)"
-                except OSError as error:
-                    why = f"{address[0]}: {error.strerror}"
-                else:
-                    return ""
+            except TimeoutError:
+                why = f"{address[0]} did not answer within {within_s:g} s (timed out)"
+            except ConnectionRefusedError:
+                why = f"nothing listens on port {port} of {address[0]} (refused)"
+            except OSError as error:  # also where the machine has no IPv6, and the name has such an address, too
+                why = f"{address[0]}: {error.strerror}"
+            else:
+                return ""
         return why
 
     return connect

@@ -314,6 +314,16 @@ def test_a_limit_of_memory_for_python_processes_is_refused_by_name(made):
         pool.attach(session)
 
 
+def test_a_master_that_starts_every_long_task_twice_is_refused_by_name(made):
+    pool, session = made()[0], FakeSession()
+    session.sparkContext.options["spark.speculation.task.duration.threshold"] = "10min"
+    session.sparkContext.options["spark.speculation"] = "true"
+    with pytest.raises(ConfigError, match=r"task\.duration\.threshold is 10min"):
+        pool.attach(session)
+    session.sparkContext.options["spark.speculation"] = "false"
+    pool.attach(session)
+
+
 def jvm_with(slots):
     manager = SimpleNamespace(defaultResourceProfile=lambda: "default")
     scala = SimpleNamespace(maxNumConcurrentTasks={"default": slots}.get, resourceProfileManager=lambda: manager)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 LEAST_SLOTS: Final = 2
 _MEMORY: Final = "spark.executor.pyspark.memory"
 _IDLE_KILL: Final = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
+_SPECULATION: Final = "spark.speculation"
+_SPECULATES_FROM: Final = "spark.speculation.task.duration.threshold"
 _DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 
 
@@ -21,9 +23,15 @@ def check(context: SparkContext) -> None:
     """Checks that Spark workers can run in an application.
 
     Raises:
-        ConfigError: its Python processes have a limit of memory, or it can run one task at a time only.
+        ConfigError: its Python processes have a limit of memory, it starts long tasks twice, or it can run one task at a time only.
     """
-    if memory := context.getConf().get(_MEMORY):
+    conf = context.getConf()
+    if conf.get(_SPECULATION, "false").lower() == "true" and (longest := conf.get(_SPECULATES_FROM)):
+        raise ConfigError(
+            f"{_SPECULATES_FROM} is {longest}. Spark starts a task that runs longer once more, and so would end Spark workers.",
+            hint=f"Remove {_SPECULATES_FROM}, set {_SPECULATION} = false, or set spark_workers.max = 0.",
+        )
+    if memory := conf.get(_MEMORY):
         raise ConfigError(
             f"{_MEMORY} is {memory}. It limits the address space of the processes of Spark workers, and their handlers inherit that.",
             hint=f"Remove {_MEMORY} (memory of handlers is part of spark.executor.memoryOverhead), or set spark_workers.max = 0.",

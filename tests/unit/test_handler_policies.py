@@ -276,8 +276,8 @@ def test_an_isolated_handler_whose_executor_is_off_is_answered_with_what_turns_t
 
 def test_a_task_without_a_spark_worker_waits_with_its_reason_until_one_runs():
     world = World(train={"runs_on": "spark"})
-    world.policies.know({"train": HandlerInfo("train", "spark")}, {"spark"})
-    key = world.enqueue(handler="train")
+    world.policies.know({"train": HandlerInfo("train", "spark"), "h": HandlerInfo("h")}, {"spark", "local"})
+    key, behind = world.enqueue(handler="train"), world.enqueue(unique="v", handler="h")
     world.pump(room={"spark": 0})
     for why in ("Spark's session is not up yet.", "No Spark executor has a free core for a Spark worker."):
         short = {"spark": Shortage(why, boot_us() - 12_000_000)}
@@ -286,6 +286,9 @@ def test_a_task_without_a_spark_worker_waits_with_its_reason_until_one_runs():
         assert told["why"] == f"It is due and waits for a Spark worker. {why}"
         (unmet,) = [one for one in told["conditions"] if not one["met"]]
         assert unmet == {"name": "somebody can run it", "met": False, "detail": f"it waits for a Spark worker: {why}"}
+        told = explain(world.engine, world.now, behind, short)
+        assert (told["reason"], "waits for a Spark worker" in told["why"]) == ("", True)
+        assert [one["name"] for one in told["conditions"] if not one["met"]] == ["it is the head of its lane"]
         (row,) = describe_waiting(world.engine, short)["no_worker"]
         assert (row["handler"], row["lanes"], row["seconds"] >= 12) == ("train", 1, True)
         world.pump(room={"spark": 1})  # the pool has it: it starts a worker, and waits for that one

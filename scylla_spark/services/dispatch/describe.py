@@ -177,7 +177,7 @@ def explain(engine: Engine, now: int, key: TaskKey, shortages: Shortages = _NONE
             why = _why(engine, partition, lane, now, shortages)
             if head is not None and head is not entry:
                 why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {why}"
-            short = _shortage(engine, partition, lane, now, shortages)
+            short = _shortage(engine, partition, lane, now, shortages) if head is entry else None
             told = conditions(engine, partition, lane, entry, now, "" if short is None else short.why)
             waits = lane.state is LaneState.READY and engine.executor_of(entry.data) == NO_HANDLER
             return {

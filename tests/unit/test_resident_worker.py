@@ -19,7 +19,7 @@ from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.frames import BEAT, DRAIN, TASKS, task_fields
 from scylla_spark.executors.remote.handshake import Ticket, nonce, proof_of_dispatcher
-from scylla_spark.executors.remote.resident import UNWATCHED, Resident
+from scylla_spark.executors.remote.resident import GONE, UNWATCHED, Resident
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
 from scylla_spark.executors.spark import worker
 from scylla_spark.handlers.framing import FrameReader, pack
@@ -90,6 +90,7 @@ class FakeDispatcher:
         self.tls = tls
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.listener.settimeout(30)
         self.listener.bind(("127.0.0.1", 0))
         self.listener.listen()
         self.ticket = Ticket("w", secrets.token_bytes(32), *self.listener.getsockname(), certificate, lease_us)
@@ -109,8 +110,11 @@ class FakeDispatcher:
         return sock, reader
 
     def message(self, sock, reader):
-        while not (found := reader.feed(sock.recv(65536))):
-            pass
+        found = []
+        while not found:
+            received = sock.recv(65536)
+            assert received, "the worker has closed the connection"
+            found = reader.feed(received)
         return found[0]
 
 
@@ -129,7 +133,7 @@ def started():
 
     def start(pool, dispatcher, watchdog=FakeWatchdog):
         reasons = []
-        worker = Resident(dispatcher.ticket, pool, executor_id="1", watchdog=watchdog)
+        worker = dispatcher.worker = Resident(dispatcher.ticket, pool, executor_id="1", watchdog=watchdog)
         thread = threading.Thread(target=lambda: reasons.append(worker.run()), daemon=True)
         thread.start()
         threads.append(thread)
@@ -149,25 +153,26 @@ def own_threads():
 
 @pytest.mark.promise
 def test_the_lease_ends_also_where_the_dispatcher_reads_nothing(started):
-    dispatcher, pool = FakeDispatcher(1_500_000), FakePool(chars=8_000_000)
+    dispatcher, pool = FakeDispatcher(600_000_000), FakePool(chars=8_000_000)
     thread, reasons = started(pool, dispatcher)
     sock, _ = dispatcher.accept()
     with contextlib.closing(sock):
-        eventually(lambda: pool.asked > 5, 5, "the worker has begun to write what nobody reads")
-        for _ in range(2_000):
-            say(sock, [0, 0, [BEAT, 0, boot_us()]])  # asks for its clock, and is no lease
-        thread.join(6)
+        eventually(lambda: pool.asked > 5, 30, "the worker has begun to write what nobody reads")
+        dispatcher.worker._end.leased_until_us = boot_us()
+        with contextlib.suppress(ConnectionError):  # it may have ended already
+            say(sock, *[[0, 0, [BEAT, 0, boot_us()]]] * 200)  # asks for its clock, and is no lease
+        thread.join(30)
         assert (reasons, pool.stopped) == ([LEASE_ENDED], True)
 
 
 def test_no_thread_of_a_worker_is_left_after_it(started):
-    dispatcher = FakeDispatcher(400_000)
+    dispatcher = FakeDispatcher(60_000_000)
     thread, reasons = started(FakePool(), dispatcher)
     sock, _ = dispatcher.accept()
     dispatcher.listener.close()
     sock.close()
-    thread.join(6)
-    assert (len(reasons), own_threads()) == (1, [])
+    thread.join(30)
+    assert (reasons, own_threads()) == ([GONE], [])
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

@@ -136,7 +136,8 @@ def test_of_two_moves_that_waited_for_a_dispatcher_one_makes_a_copy(deployment, 
 
 def test_a_copy_that_was_not_acknowledged_is_told_with_all_that_is_needed_to_enqueue_it(deployment, soon, tmp_path):
     handle = deployment.enqueue(soon, priority=3)
-    deployment.log_reader.until = lambda *asked: (asked[1](), setattr(deployment, "down", True))[0]
+    cancel = deployment.request_cancel
+    deployment.request_cancel = lambda *asked: (cancel(*asked), setattr(deployment, "down", True))[0]
     with pytest.raises(UnreachableError, match="is cancelled, but its copy") as told:
         handle.reschedule(soon + HOUR)
     with pytest.raises(ConflictError):

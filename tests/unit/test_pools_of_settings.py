@@ -47,7 +47,10 @@ def pools(tmp_path):
         ({"dispatch": {"runs_on": "spark"}}, "spark"),
     ],
 )
-def test_handlers_that_name_no_executor_run_in_spark_workers_on_a_cluster_only(changes, executor, tmp_path):
+def test_handlers_that_name_no_executor_run_in_spark_workers_on_a_cluster_only(
+    changes, executor, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # other tests of this process have a session
     settings = Settings(data_dir=tmp_path, **changes)
     assert auto_executor(settings) == executor
     pools = catalog.executors(settings)

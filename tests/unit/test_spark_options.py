@@ -153,6 +153,7 @@ def test_the_number_of_tasks_that_the_user_has_configured_stays():
 
 def test_a_jvm_that_does_not_start_is_one_error_and_is_tried_once(monkeypatch, tmp_path):
     from pyspark import SparkContext, java_gateway
+    from pyspark.sql import SparkSession
 
     started = []
 
@@ -163,6 +164,7 @@ def test_a_jvm_that_does_not_start_is_one_error_and_is_tried_once(monkeypatch, t
 
     monkeypatch.setattr(java_gateway, "launch_gateway", fails)
     monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkSession, "getActiveSession", staticmethod(lambda: None))  # other tests may have one
     settings = Settings.load(data_dir=tmp_path)
     session.launch_jvm(settings, services=True)
     with pytest.raises(UnreachableError, match=r"JVM did not start.*`scylla-spark doctor`"):

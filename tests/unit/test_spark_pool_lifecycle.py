@@ -237,9 +237,11 @@ def test_a_shrunken_cluster_drains_what_is_too_many_and_keeps_the_rest(made):
         workers.clear()
 
 
-def test_it_says_that_executors_are_missing_while_a_job_waits_for_a_core(made, monkeypatch, caplog):
+def test_it_says_that_executors_are_missing_while_a_job_waits_for_a_core(made, monkeypatch):
     monkeypatch.setattr(spark_pool, "_LATE_US", 0)
     monkeypatch.setattr(spark_pool, "_CORES_US", 0)
+    warned = []
+    monkeypatch.setattr(spark_pool._log, "warning", lambda text, *_: warned.append(text[:28]))
     pool, _ = made()
     assert pool.shortage().why == "Spark's session is not up yet."
     session = FakeSession()
@@ -248,9 +250,7 @@ def test_it_says_that_executors_are_missing_while_a_job_waits_for_a_core(made, m
     pool.submit([task(1)])
     eventually(lambda: pool.shortage().why == "No Spark executor has a free core for a Spark worker.", 5)
     assert pool.figures().without_core == 1
-    assert [one.getMessage()[:28] for one in caplog.records if one.levelname == "WARNING"] == [
-        "Spark executors are missing:"
-    ]
+    assert warned == ["Spark executors are missing:"]
     session.sparkContext.cores = 1
     eventually(lambda: pool.shortage() == Shortage("A Spark worker is being started.", 0), 5)
     with pool._remote.lock:

@@ -46,7 +46,7 @@ def test_a_definition_of_a_queue_outlives_kill_9_and_once_it_is_deleted_the_sett
 
 
 @pytest.mark.promise
-@across("killed")
+@across("killed", turn=2)
 def test_leases_outlive_a_dispatcher_that_is_killed_and_no_other_worker_gets_them_meanwhile(site):
     wire = Wire(site.api)
     enough = site.folder / "enough"
@@ -56,12 +56,14 @@ def test_leases_outlive_a_dispatcher_that_is_killed_and_no_other_worker_gets_the
     wire.put_all("gpu", 5, "more-", handler="work")
     eventually(lambda: len(site.history("kept-")) == 3, PATIENCE, "three have begun")
     silent = wire.put("gpu", handler="other")
+    given = now()
     (orphan,) = wire.lease("gpu", handlers=["other"], wait_ms=10_000)
     yield
     eventually(
         lambda: wire.lease("gpu", handlers=["other"], wait_ms=5_000), PATIENCE, "the lease that nobody kept has expired"
     )
-    assert now() - (site.back_at - site.start_us) > 20 * SECOND, "its new owner gave it a whole new term"
+    if site.down_at < given + 20 * SECOND:  # else it had ended before the kill, on a busy machine
+        assert now() - (site.back_at - site.start_us) > 20 * SECOND, "its new owner gave it a whole new term"
     assert wire.end("complete", orphan) == "lease_lost"
     assert wire.state(silent) == "running"
     assert len(site.history("kept-")) == 3, "no other worker got them"

@@ -345,10 +345,9 @@ def _examine_executors(spark: SparkSession, workers: SparkWorkers) -> list[Check
 
 def _way_back(spark: SparkSession, workers: SparkWorkers, stop: threading.Event) -> Check:
     from scylla_spark.executors.spark import probe
+    from scylla_spark.executors.spark.application import addresses
 
-    configuration = spark.sparkContext.getConf()
-    driver = str(configuration.get("spark.driver.host", "127.0.0.1"))
-    host, bind = workers.advertise or driver, str(configuration.get("spark.driver.bindAddress", driver))
+    bind, host = addresses(spark.sparkContext, workers.advertise)
     mend = f"{probe.MEND_REACH}, and let the ports of the driver through."
     try:
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET

@@ -29,8 +29,7 @@ def package(
     to: Annotated[Path | None, typer.Option(help="Where to write it; default: only into the cache")] = None,
 ) -> None:
     """Make one archive for executors: this package, the handler modules, and the libraries that they import."""
-    from scylla_spark.executors.spark.archive import archive
-    from scylla_spark.executors.spark.worker import FOLDER
+    from scylla_spark.executors.spark.archive import archive, options_of
 
     if to is not None and (to.is_dir() or not to.parent.is_dir()):
         raise ArgumentError(
@@ -41,6 +40,5 @@ def package(
     if to is not None:
         shutil.copyfile(found, to)
         found = to
-    size = found.stat().st_size
-    row = {"archive": str(found), "mb": round(size / 1e6, 1), "spark.archives": f"{found}#{FOLDER}"}
-    cli.output.rows([row | {"spark.executorEnv.PYTHONPATH": FOLDER}], ("archive", "mb"))
+    row = {"archive": str(found), "mb": round(found.stat().st_size / 1e6, 1)}
+    cli.output.rows([row | options_of(found)], ("archive", "mb"))

@@ -87,6 +87,11 @@ class RemoteWorker:
         self.owes_answer = False
         self._sent: Counter[str] = Counter()
 
+    @property
+    def takes_work(self) -> bool:
+        """Whether it may be given attempts, as far as it has room."""
+        return self.connected and not self.draining
+
     def room(self, name: str) -> int:
         """How many more attempts of an executor name it would take."""
         room = self.rooms.get(name)

@@ -182,7 +182,7 @@ class RemoteSupervisor:
         backlog = self._backlogs.get(name)
         if self._stop_us or backlog is None:
             return 0
-        free = sum(worker.room(name) for worker in self.workers.values() if worker.connected and not worker.draining)
+        free = sum(worker.room(name) for worker in self.workers.values() if worker.takes_work)
         return max(0, free - backlog.startable)
 
     def waiting(self, name: str) -> int:
@@ -422,7 +422,7 @@ class RemoteSupervisor:
     def _shares(self, name: str, now: int) -> list[_Share]:
         found = []
         for worker in self.workers.values():
-            if worker.connected and not worker.draining and (room := worker.room(name)) > 0:
+            if worker.takes_work and (room := worker.room(name)) > 0:
                 clock = worker.clock(now, self.terms.most_error_us)
                 if clock is not None:
                     found.append(_Share(worker, clock, room))
@@ -491,11 +491,7 @@ class RemoteSupervisor:
     def _recall(self, now: int) -> None:
         """Asks for lanes that waited long at a worker while another has room, and for those that may not start any more."""
         for name in self._backlogs:
-            rooms = {
-                worker_id: worker.room(name)
-                for worker_id, worker in self.workers.items()
-                if worker.connected and not worker.draining
-            }
+            rooms = {worker_id: worker.room(name) for worker_id, worker in self.workers.items() if worker.takes_work}
             free = sum(rooms.values())
             for worker_id, worker in self.workers.items():
                 if not worker.connected or not worker.held:

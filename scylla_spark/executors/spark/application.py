@@ -56,6 +56,12 @@ def count_slots(context: SparkContext) -> int:
     return max(slots, LEAST_SLOTS) if context.getConf().get(_DYNAMIC, "false") == "true" else slots
 
 
+def addresses(context: SparkContext, advertise: str) -> tuple[str, str]:
+    """Where this process listens, and where executors reach it: at `advertise`, or else at the address of the driver."""
+    driver = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+    return str(context.getConf().get("spark.driver.bindAddress", driver)), advertise or driver
+
+
 def session_for_workers(spark: SparkSession) -> SparkSession:
     """A session of the same application for the jobs of workers.
 

@@ -100,7 +100,12 @@ def shipping(modules: Sequence[str]) -> dict[str, str]:
     Raises:
         SetupError: see `archive`.
     """
-    return {"spark.archives": f"{archive(modules)}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
+    return options_of(archive(modules))
+
+
+def options_of(made: Path) -> dict[str, str]:
+    """Options of a Spark application that ship an archive, and put it on the path of Python."""
+    return {"spark.archives": f"{made}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
 
 
 def main(arguments: Sequence[str]) -> int:

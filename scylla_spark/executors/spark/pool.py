@@ -28,7 +28,7 @@ from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.resident import GONE, REFUSED, STOPPED
 from scylla_spark.executors.remote.supervisor import RemoteTerms
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
-from scylla_spark.executors.spark.application import LEAST_SLOTS, check, count_slots, session_for_workers
+from scylla_spark.executors.spark.application import LEAST_SLOTS, addresses, check, count_slots, session_for_workers
 from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
 from scylla_spark.executors.spark.probe import MEND_REACH, missing_on_executors, unreachable
 from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
@@ -37,7 +37,6 @@ from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.io.host.session import is_one_machine
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from scylla_spark.config.settings import Settings
@@ -294,7 +293,7 @@ class SparkPool:
         if local:  # the JVM of a local master has another one
             self._config = replace(self._config, niceness=os.getpriority(os.PRIO_PROCESS, 0))
         self._session = session_for_workers(spark)
-        bind, advertise = ("127.0.0.1", "127.0.0.1") if local else _addresses(context, self._workers.advertise)
+        bind, advertise = ("127.0.0.1", "127.0.0.1") if local else addresses(context, self._workers.advertise)
         if self._workers.children is None and not local:
             cores = int(context.getConf().get("spark.task.cpus", "1"))
             self._config = replace(self._config, children=_CHILDREN_PER_CORE * cores)
@@ -352,7 +351,7 @@ class SparkPool:
         with self._remote.lock:
             supervisor = self._remote.supervisor
             here = {  # one that is cut off may be dead, and is none to rely on
-                name: worker for name, worker in supervisor.workers.items() if worker.connected and not worker.draining
+                name: worker for name, worker in supervisor.workers.items() if worker.takes_work
             }
             seen = {name for name in jobs if supervisor.has_seen(name)}
             waiting = sum(map(supervisor.waiting, self._at_once)) + (not self._proven)
@@ -438,7 +437,8 @@ class SparkPool:
                 reason = BROKEN + why
         self._remote.forget(ticket.worker_id)
         del self._jobs[ticket.worker_id], self._submitted_us[ticket.worker_id]
-        self._ends[_cause(reason)] += 1
+        cause = _cause(reason)
+        self._ends[cause] += 1
         if self._stopping.is_set():
             return
         if reason.startswith(BROKEN):
@@ -446,7 +446,7 @@ class SparkPool:
             self._hand_back()
             return
         _log.info("the Spark worker %s has ended: %s", ticket.worker_id, reason)
-        failed = boot_us() - begun_us < _LONGEST_BACK_OFF_US and "drained" not in reason
+        failed = boot_us() - begun_us < _LONGEST_BACK_OFF_US and cause != _CAUSES[DRAINED]
         self._failures = self._failures + 1 if failed else 0
         if failed:
             self._start_from_us = boot_us() + min(_BACK_OFF_US << min(self._failures, 6), _LONGEST_BACK_OFF_US)
@@ -475,12 +475,6 @@ def _broken(why: str) -> SetupError:
 
 def _tag(worker_id: str) -> str:
     return f"scylla-spark-worker-{worker_id}"
-
-
-def _addresses(context: SparkContext, advertise: str) -> tuple[str, str]:
-    """Where this process listens, and where executors reach it: at `advertise`, or else at the address of the driver."""
-    driver = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
-    return str(context.getConf().get("spark.driver.bindAddress", driver)), advertise or driver
 
 
 def _has_ended(context: Any) -> bool:

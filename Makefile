@@ -131,14 +131,16 @@ docs: $(STAMPS)/docs ## the documentation site, in build/site; a broken link is 
 docs-serve: $(STAMPS)/docs ## serve the documentation site on loopback, and build it again when a page changes
 	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8001
 
-lint: setup ## ruff (rules and format) and mypy
+lint: setup ## ruff (rules and format), the language of texts, and mypy
 	@$(BIN)/ruff check .
+	@$(BIN)/python tools/lint_language.py
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: setup ## let ruff reformat and mend what it can
+format: setup ## let ruff reformat and mend what it can, and lower the budgets of language
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(BIN)/python tools/lint_language.py --lower
 
 bench: setup ## all benchmarks (ARGS="..." are passed on)
 	@$(BIN)/scylla-spark bench all $(ARGS)

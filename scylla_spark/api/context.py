@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar, cast
 
@@ -278,9 +279,59 @@ class _StrictRoute(APIRoute):
         return handle
 
 
-def router() -> APIRouter:
-    """A router for a group of routes."""
-    return APIRouter(route_class=_StrictRoute)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Routes:
+    """A group of routes. The name of a function is the id of its operation.
+
+    Attributes:
+        routes: for the application.
+    """
+
+    def __init__(self) -> None:
+        self._router = APIRouter(route_class=_StrictRoute)
+        self.routes = self._router.routes
+        self.get, self.put, self.post = partial(self._add, "GET"), partial(self._add, "PUT"), partial(self._add, "POST")
+        self.patch, self.delete = partial(self._add, "PATCH"), partial(self._add, "DELETE")
+
+    def _add(
+        self,
+        method: str,
+        path: str,
+        model: Any,
+        *kinds: problems.Kind,
+        shown: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Callable[[F], F]:
+        """Adds a route.
+
+        Args:
+            method: of HTTP.
+            path: of the route.
+            model: of the answer; or status → model, where the first status is the usual one. None stands for another document.
+            *kinds: problems that may be the answer, besides those of every operation.
+            shown: further members of the description of the usual answer.
+            **more: further arguments of FastAPI.
+        """
+        models = model if isinstance(model, Mapping) else {200: model}
+        status = next(iter(models))
+        responses = _responses(models, kinds)
+        responses[status] |= shown or {}
+
+        def add(function: F) -> F:
+            self._router.add_api_route(
+                path,
+                function,
+                methods=[method],
+                operation_id=function.__name__,
+                status_code=status,
+                responses=responses,
+                **more,
+            )
+            return function
+
+        return add
 
 
 class _DryAnswer(Response):
@@ -299,16 +350,11 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return kind(answer_json(value).encode(errors="replace"), status, dict(headers or {}), media_type=JSON)
 
 
-def answers(views: Mapping[int, Any], *kinds: problems.Kind) -> dict[int | str, dict[str, Any]]:
-    """What an operation answers, for its `responses`: what was asked for, and the problems that may come instead.
-
-    Args:
-        views: status → model of the answer; None: another document.
-        *kinds: of problems, besides those that every operation has.
-    """
+def _responses(models: Mapping[int, Any], kinds: Iterable[problems.Kind]) -> dict[int | str, dict[str, Any]]:
+    """The answers of an operation for its description: those of its models, and the problems that may come instead."""
     found: dict[int | str, dict[str, Any]] = {
-        status: {"description": HTTPStatus(status).phrase} | ({"model": view} if view is not None else {})
-        for status, view in views.items()
+        status: {"description": HTTPStatus(status).phrase} | ({"model": model} if model is not None else {})
+        for status, model in models.items()
     }
     for kind in dict.fromkeys((*kinds, *_ALWAYS)):
         known = found.get(kind.status, {}).get("description", "")

@@ -886,7 +886,7 @@ def test_requests_are_counted_by_operation(client):
     client.get("/healthz")
     client.get("/nope")
     told = client.get("/metrics").text
-    assert 'scyllaspark_api_requests_total{operation="say_whether_the_server_lives",status="200"} 1.0' in told
+    assert 'scyllaspark_api_requests_total{operation="check_liveness",status="200"} 1.0' in told
     assert 'scyllaspark_api_requests_total{operation="none",status="404"} 1.0' in told
 
 

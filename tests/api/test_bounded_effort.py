@@ -28,15 +28,15 @@ MINE = "/v1/schedules/mine"
 NEXT_MONTH = {"begin": "2027-01-01T00:00:00Z", "end": "2027-01-03T00:00:00Z", "dry_run": True}
 REQUESTS = {
     "list_schedules": ("GET", "/v1/schedules?state=active", None),
-    "get_a_schedule": ("GET", MINE, None),
-    "list_the_next_times_of_a_schedule": ("GET", f"{MINE}:next?count=10000", None),
-    "list_the_last_times_of_a_schedule": ("GET", f"{MINE}:previous?count=10000", None),
-    "explain_why_a_schedule_ran_or_did_not": ("GET", f"{MINE}:explain?at=2027-01-01T00:00:00Z", None),
-    "run_past_times_of_a_schedule": ("POST", f"{MINE}:backfill", NEXT_MONTH),
-    "put_a_schedule": ("PUT", "/v1/schedules/other", HOSTILE),
-    "store_a_set_of_schedules": ("POST", "/v1/schedules:apply", {"schedules": [HOSTILE | {"name": "other"}]}),
-    "resume_a_schedule": ("POST", f"{MINE}:resume", None),
-    "put_a_calendar": ("PUT", "/v1/calendars/de", {"days": ["2027-01-01"]}),
+    "get_schedule": ("GET", MINE, None),
+    "list_next_times": ("GET", f"{MINE}:next?count=10000", None),
+    "list_previous_times": ("GET", f"{MINE}:previous?count=10000", None),
+    "explain_schedule": ("GET", f"{MINE}:explain?at=2027-01-01T00:00:00Z", None),
+    "backfill_schedule": ("POST", f"{MINE}:backfill", NEXT_MONTH),
+    "put_schedule": ("PUT", "/v1/schedules/other", HOSTILE),
+    "apply_schedules": ("POST", "/v1/schedules:apply", {"schedules": [HOSTILE | {"name": "other"}]}),
+    "resume_schedule": ("POST", f"{MINE}:resume", None),
+    "put_calendar": ("PUT", "/v1/calendars/de", {"days": ["2027-01-01"]}),
 }
 
 
@@ -84,8 +84,8 @@ def test_a_request_about_a_schedule_of_500_expressions_and_a_calendar_ends(site,
 def test_each_operation_that_reads_the_times_of_a_schedule_is_tried():
     about = {name for name, need in NEEDS.items() if need.about is About.PATH_SCHEDULE}
     without_times = {
-        "list_the_decisions_about_a_schedule", "list_the_backfills_of_a_schedule", "delete_a_schedule", "pause_a_schedule",
-        "run_a_schedule_now", "pause_a_backfill", "resume_a_backfill", "cancel_a_backfill",
+        "list_schedule_fires", "list_backfills", "delete_schedule", "pause_schedule",
+        "run_schedule", "pause_backfill", "resume_backfill", "cancel_backfill",
     }  # fmt: skip
     assert about - without_times <= REQUESTS.keys()
 

@@ -136,7 +136,7 @@ def test_a_replay_that_cannot_be_read_is_refused(look, looked_at, wrong):
 def test_the_audit_trail_is_filtered_and_goes_on_to_older_entries(client, tmp_path):
     rows = [
         {"at": from_us(at(1)) - timedelta(seconds=number), "token": "0a1b2c3d4e5f" if number else "ffffffffffff", "name": HOSTILE,
-         "operation": "pause_a_queue", "method": "POST", "path": f"/v1/queues/{HOSTILE}:pause", "status": 200 if number else 403,
+         "operation": "pause_queue", "method": "POST", "path": f"/v1/queues/{HOSTILE}:pause", "status": 200 if number else 403,
          "client": "127.0.0.1", "plan_offset": number}
         for number in range(120)
     ]  # fmt: skip
@@ -144,7 +144,7 @@ def test_the_audit_trail_is_filtered_and_goes_on_to_older_entries(client, tmp_pa
     page = client.get("/ui/system/audit")
     assert "<svg onload" not in page.text
     assert "Older" in seen(page)
-    assert seen(client.get("/ui/system/audit?token=ffffffffffff")).count("pause a queue") == 1
+    assert seen(client.get("/ui/system/audit?token=ffffffffffff")).count("pause queue") == 1
     older = client.get("/ui/system/audit", params={"before": iso(at(1) - 100_000_000)})
     assert "Older" not in seen(older)
 

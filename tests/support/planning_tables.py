@@ -60,7 +60,7 @@ def watched(site: Site, now: int, words: tuple[str, ...] = HOSTILE) -> None:
         row = rejected(number, "missing_field", value, from_us(now - number * _MINUTE))
         refused.append(row | {"detail": "taskData: Field required.", "key": word.encode()})
         entries.append({
-            "at": from_us(now - number * 90_000_000), "token": "0a1b2c3d4e5f", "name": word[:200], "operation": "pause_a_queue",
+            "at": from_us(now - number * 90_000_000), "token": "0a1b2c3d4e5f", "name": word[:200], "operation": "pause_queue",
             "method": "POST", "path": f"/v1/queues/{word[:200]}:pause", "status": (200, 403)[number % 2], "client": "127.0.0.1",
             "plan_offset": number,
         })  # fmt: skip

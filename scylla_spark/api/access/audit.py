@@ -8,12 +8,11 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Instant, Routes, answer
 from scylla_spark.clock import from_us, iso_of, to_us
 from scylla_spark.schemas import AUDIT_TRAIL
 
-routes = router()
+routes = Routes()
 
 
 class AuditEntryView(BaseModel):
@@ -35,8 +34,8 @@ class AuditView(BaseModel):
     entries: list[AuditEntryView]
 
 
-@routes.get("/v1/audit", operation_id="list_who_changed_what", responses=answers({200: AuditView}, problems.INVALID))
-async def page(
+@routes.get("/v1/audit", AuditView)
+async def list_audit_log(
     api: Asked,
     since: Annotated[Instant | None, Query(description="Answered then or later")] = None,
     before: Annotated[Instant | None, Query(description="Answered before that: for the page behind")] = None,
@@ -44,7 +43,7 @@ async def page(
     operation: Annotated[str | None, Query(max_length=300)] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> Response:
-    """Who changed what, and who was not allowed to, as the tables say; enqueues and what workers do are left out."""
+    """List changes and refused requests, from the tables. Enqueues and calls of workers are not included."""
     times = (None if since is None else to_us(since), None if before is None else to_us(before))
     return answer(
         {"entries": await api.slowly(lambda: _found(api, times, {"token": token, "operation": operation}, limit))}

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from scylla_spark.api import problems
 from scylla_spark.api.access.access import Caller
-from scylla_spark.api.context import Asked, Body, Instant, answer, answers, router
+from scylla_spark.api.context import Asked, Body, Instant, Routes, answer
 from scylla_spark.api.schedules.definitions import Author
 from scylla_spark.client import tokens
 from scylla_spark.clock import iso_of
 
-routes = router()
+routes = Routes()
 
 _MOST = 100
 _Text = Annotated[str, Field(min_length=1, max_length=300)]
@@ -59,12 +59,9 @@ class RevokedView(BaseModel):
     done: Literal["revoked"]
 
 
-@routes.post(
-    "/v1/tokens", operation_id="create_a_token", status_code=201,
-    responses=answers({201: NewTokenView}, problems.INVALID, problems.NOT_JSON, problems.TIMED_OUT),
-)  # fmt: skip
-async def create(api: Asked, request: Request, wanted: NewTokenBody, author: Author = "") -> Response:
-    """Make a token, and tell it once. It holds at once; where none was stored before, everything needs one from then on."""
+@routes.post("/v1/tokens", {201: NewTokenView}, problems.NOT_JSON, problems.TIMED_OUT)
+async def create_token(api: Asked, request: Request, wanted: NewTokenBody, author: Author = "") -> Response:
+    """Create a token, and return its text once. It is valid at once. After the first token, every request needs one."""
     plan, who = api.scheduler.connection.plan, author or _name_of(request)
     text = await api.planned(
         lambda: tokens.create(plan, wanted.name, wanted.scopes, wanted.namespaces, wanted.expires_at, who)
@@ -73,12 +70,9 @@ async def create(api: Asked, request: Request, wanted: NewTokenBody, author: Aut
     return answer(told | {"expires_at": iso_of(wanted.expires_at)}, 201)
 
 
-@routes.delete(
-    "/v1/tokens/{id}", operation_id="revoke_a_token",
-    responses=answers({200: RevokedView}, problems.INVALID, problems.NOT_FOUND, problems.TIMED_OUT),
-)  # fmt: skip
-async def revoke(api: Asked, request: Request, id: Id, author: Author = "") -> Response:
-    """Make a token worthless for ever, also the one that is shown; it stays listed. All processes obey within five seconds."""
+@routes.delete("/v1/tokens/{id}", RevokedView, problems.NOT_FOUND, problems.TIMED_OUT)
+async def revoke_token(api: Asked, request: Request, id: Id, author: Author = "") -> Response:
+    """Revoke a token for ever, even the one of this request. It stays listed. All processes obey within five seconds."""
     plan, who = api.scheduler.connection.plan, author or _name_of(request)
     await api.planned(lambda: tokens.revoke(plan, [id], who))
     return answer({"id": id, "done": "revoked"})

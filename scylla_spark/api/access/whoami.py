@@ -11,11 +11,11 @@ from starlette.responses import Response
 from scylla_spark.api import problems
 from scylla_spark.api.access.access import OPEN, Caller
 from scylla_spark.api.access.login_codes import CODE_S
-from scylla_spark.api.context import Asked, answer, answers, router
+from scylla_spark.api.context import Asked, Routes, answer
 from scylla_spark.api.problems import Problem
 from scylla_spark.clock import now_us
 
-routes = router()
+routes = Routes()
 
 
 class IdentityView(BaseModel):
@@ -34,9 +34,9 @@ class LoginCodeView(BaseModel):
     seconds: Annotated[int, Field(description="How long it holds")]
 
 
-@routes.get("/v1/me", operation_id="say_who_asks", responses=answers({200: IdentityView}))
-async def me(request: Request) -> Response:
-    """Who the token that is shown belongs to, and what it allows."""
+@routes.get("/v1/me", IdentityView)
+async def whoami(request: Request) -> Response:
+    """Return the owner of the token and what the token allows."""
     caller: Caller = request.scope["caller"]
     return answer(
         {
@@ -46,11 +46,9 @@ async def me(request: Request) -> Response:
     )  # fmt: skip
 
 
-@routes.post(
-    "/v1/login_codes", operation_id="make_a_login_code", status_code=201, responses=answers({201: LoginCodeView}, problems.CONFLICT)
-)  # fmt: skip
-async def login_code(api: Asked, request: Request) -> Response:
-    """A code with which a browser logs in to the dashboard as the owner of the token that is shown: `/ui/login?code=…`, once."""
+@routes.post("/v1/login_codes", {201: LoginCodeView}, problems.CONFLICT)
+async def create_login_code(api: Asked, request: Request) -> Response:
+    """Create a one-time code that logs a browser in to the dashboard as the owner of the token: `/ui/login?code=…`."""
     caller: Caller = request.scope["caller"]
     if caller is OPEN:
         raise Problem(problems.CONFLICT, "No token is needed.", hint="Open /ui/ without logging in.")

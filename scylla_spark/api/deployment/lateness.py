@@ -8,14 +8,13 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.api import problems
-from scylla_spark.api.context import Asked, Instant, Own, answer, answers, router
+from scylla_spark.api.context import Asked, Instant, Own, Routes, answer
 from scylla_spark.clock import iso, now_us, to_us
 from scylla_spark.core.tasks.filter import DAY_US
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.lateness import STEP_US
 
-routes = router()
+routes = Routes()
 
 MOST_US = 7 * DAY_US
 
@@ -45,11 +44,8 @@ class LatenessesView(BaseModel):
     cells: list[LatenessView]
 
 
-@routes.get(
-    "/v1/lateness", operation_id="tell_how_late_tasks_started",
-    responses=answers({200: LatenessesView}, problems.INVALID),
-)  # fmt: skip
-async def page(
+@routes.get("/v1/lateness", LatenessesView)
+async def get_lateness(
     api: Asked,
     own: Own,
     since: Annotated[Instant | None, Query(alias="from", description="Due then or later; default: a day ago")] = None,
@@ -57,7 +53,7 @@ async def page(
     queue: Annotated[str | None, Query(max_length=600, description="Only this queue")] = None,
     most_queues: Annotated[int, Query(ge=1, le=1_000, description="Of more queues, only those that were latest")] = 100,
 ) -> Response:
-    """How late tasks started, by the tables: per queue and five minutes of scheduled time, for at most seven days."""
+    """Return how late tasks started, per queue and five minutes of scheduled time, for at most seven days. The source is the tables."""
     now = now_us()
     start = to_us(since) if since is not None else now - DAY_US
     stop = to_us(until) if until is not None else now

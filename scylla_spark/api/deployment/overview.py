@@ -13,9 +13,9 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.api.context import JSON, Api, Asked, Own, answers, router
+from scylla_spark.api.context import JSON, Api, Asked, Own, Routes
 from scylla_spark.api.follow.activity import STEP_US, STEPS, Beat, Pulse
-from scylla_spark.api.http.event_stream import MEDIA_TYPE, EventStream
+from scylla_spark.api.http.event_stream import MEDIA_TYPE, STREAM, EventStream
 from scylla_spark.api.tasks.views import KeyView
 from scylla_spark.client.tasks.explain import StatusAnswer, ask_status
 from scylla_spark.clock import boot_us, iso, now_us
@@ -28,7 +28,7 @@ from scylla_spark.core.tasks.state import READY
 from scylla_spark.io.kafka.topics import announced
 from scylla_spark.task_states import STATES, State
 
-routes = router()
+routes = Routes()
 
 _LEAST_US: Final = 2_000_000  # between two overviews
 _MOST_US: Final = 5_000_000
@@ -328,16 +328,15 @@ def _beat(beat: Beat) -> dict[str, Any]:
     return {"at": iso(beat.at_us)} | {name: value for name, value in beat._asdict().items() if name != "at_us"}
 
 
-_ANSWERS: Final = answers({200: OverviewView})
-_ANSWERS[200] |= {
-    "description": "OK; if that is accepted, server-sent events of type `overview`, whose data is an OverviewView",
-    "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+_ANSWER: Final = {
+    "description": "OK; if the request accepts them, server-sent events of type `overview`, whose data is an OverviewView",
+    "content": STREAM,
 }
 
 
-@routes.get("/v1/overview", operation_id="tell_how_the_deployment_is_doing", responses=_ANSWERS)
-async def overview(api: Asked, own: Own, request: Request) -> Response:
-    """How the deployment is doing: counts, start lateness, what is overdue and wrong. With `Accept: text/event-stream` it goes on."""
+@routes.get("/v1/overview", OverviewView, shown=_ANSWER)
+async def get_overview(api: Asked, own: Own, request: Request) -> Response:
+    """Return counts, start lateness, overdue tasks and problems. With `Accept: text/event-stream` the answer is a stream of updates."""
     everything: Overviews = request.app.state.overviews
     overviews = everything.of(own)
     if MEDIA_TYPE not in request.headers.get("accept", ""):

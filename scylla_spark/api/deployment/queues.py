@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, Own, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Instant, Own, Routes, answer
 from scylla_spark.api.revisions import ANY, ask, check, etag
 from scylla_spark.api.schedules.definitions import Author, IfMatch, name_of
 from scylla_spark.api.tasks.actions import Grace, Running, grace_of
@@ -27,7 +27,7 @@ from scylla_spark.core.tasks.filter import DAY_US
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.simulate.what_if import Question
 
-routes = router()
+routes = Routes()
 
 Name = Annotated[
     str, Path(min_length=1, max_length=600, description="Name of the queue, percent-encoded: %2F for a slash")
@@ -40,7 +40,7 @@ Fields = Annotated[
     ),
 ]
 Unset = Annotated[list[str] | None, Query(max_length=100, description="Fields that go back to their defaults")]
-_WRITES = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CHANGED)
+_WRITES = (problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CHANGED)
 
 
 class QueueView(BaseModel):
@@ -106,29 +106,22 @@ class QueueGoneView(BaseModel):
     ]
 
 
-@routes.get("/v1/queues", operation_id="list_queues", responses=answers({200: QueuesView}))
-def page(api: Asked, own: Own) -> Response:
-    """All queues that are defined, by a definition or in the settings; others have no limits."""
+@routes.get("/v1/queues", QueuesView)
+def list_queues(api: Asked, own: Own) -> Response:
+    """List all queues that are defined, by a stored definition or in the settings. Other queues have no limits."""
     found = api.plan.ask(lambda plan: statuses(plan, api.settings))
     return answer({"queues": [_view(one) for name, one in found.items() if own.has(name)]})
 
 
-@routes.get(
-    "/v1/queues/{name}",
-    operation_id="get_a_queue",
-    responses=answers({200: QueueView}, problems.INVALID, problems.NOT_FOUND),
-)
-def get(api: Asked, name: Name) -> Response:
-    """What is in force of a queue; the ETag is the revision of its definition."""
+@routes.get("/v1/queues/{name}", QueueView, problems.NOT_FOUND)
+def get_queue(api: Asked, name: Name) -> Response:
+    """Return the definition of a queue that is in force. The ETag is its revision."""
     return _shown(api, name_of(name))
 
 
-@routes.put(
-    "/v1/queues/{name}", operation_id="put_a_queue",
-    responses=answers({200: QueueView, 201: QueueView}, problems.IF_MATCH_NEEDED, *_WRITES),
-)  # fmt: skip
-async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Store a definition, whole: what is left out is at its default. One that is stored otherwise needs If-Match."""
+@routes.put("/v1/queues/{name}", {200: QueueView, 201: QueueView}, problems.IF_MATCH_NEEDED, *_WRITES)
+async def put_queue(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Store a whole definition. Omitted fields get their defaults. Replacing a different definition needs If-Match."""
     plain = name_of(name)
 
     def done() -> Response:
@@ -143,13 +136,11 @@ async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, 
     return await api.planned(done)
 
 
-@routes.patch(
-    "/v1/queues/{name}", operation_id="change_fields_of_a_queue", responses=answers({200: QueueView}, *_WRITES)
-)
-async def patch(
+@routes.patch("/v1/queues/{name}", QueueView, *_WRITES)
+async def update_queue(
     api: Asked, name: Name, fields: Fields, unset: Unset = None, if_match: IfMatch = None, author: Author = ""
 ) -> Response:
-    """Change some fields, and keep the others; of a queue that only the settings list, theirs."""
+    """Change some fields and keep the others. The base is the stored definition, or else the settings."""
     plain = name_of(name)
     given, gone = _wire(plain, fields), [camel(field) for field in unset or ()]
     return await api.planned(
@@ -157,23 +148,23 @@ async def patch(
     )
 
 
-@routes.post("/v1/queues/{name}:pause", operation_id="pause_a_queue", responses=answers({200: QueueView}, *_WRITES))
-async def pause(api: Asked, name: Name, author: Author = "") -> Response:
-    """Let nothing of a queue start any more; what runs goes on."""
+@routes.post("/v1/queues/{name}:pause", QueueView, *_WRITES)
+async def pause_queue(api: Asked, name: Name, author: Author = "") -> Response:
+    """Start no more tasks of a queue. Running tasks go on."""
     plain = name_of(name)
     return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": True}]}, None, author))
 
 
-@routes.post("/v1/queues/{name}:resume", operation_id="resume_a_queue", responses=answers({200: QueueView}, *_WRITES))
-async def resume(api: Asked, name: Name, author: Author = "") -> Response:
-    """Let the tasks of a queue start again."""
+@routes.post("/v1/queues/{name}:resume", QueueView, *_WRITES)
+async def resume_queue(api: Asked, name: Name, author: Author = "") -> Response:
+    """Start tasks of a queue again."""
     plain = name_of(name)
     return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": False}]}, None, author))
 
 
-@routes.delete("/v1/queues/{name}", operation_id="delete_a_queue", responses=answers({200: QueueGoneView}, *_WRITES))
-async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Forget a definition: the start values of the settings are in force again, or there are no limits."""
+@routes.delete("/v1/queues/{name}", QueueGoneView, *_WRITES)
+async def delete_queue(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Delete a definition. The start values of the settings apply again, or no limits if there are none."""
     plain = name_of(name)
 
     def done() -> Response:
@@ -187,31 +178,23 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
     return await api.planned(done)
 
 
-@routes.get(
-    "/v1/queues/{name}/stats",
-    operation_id="count_the_tasks_of_a_queue",
-    responses=answers({200: QueueStatsView}, problems.INVALID),
-)
-def stats(api: Asked, name: Name) -> Response:
-    """How many tasks a queue has in each state, were handed out, came again and have ended, as the tables say."""
+@routes.get("/v1/queues/{name}/stats", QueueStatsView)
+def get_queue_stats(api: Asked, name: Name) -> Response:
+    """Count the tasks of a queue by state, and how many were started, tried again and ended. The source is the tables."""
     return answer(_tasks(api, name).stats().document())
 
 
-@routes.post(
-    "/v1/queues/{name}:clear",
-    operation_id="clear_a_queue",
-    responses=answers({200: QueueClearedView}, problems.INVALID),
-)
-async def clear(
+@routes.post("/v1/queues/{name}:clear", QueueClearedView)
+async def clear_queue(
     api: Asked,
     name: Name,
     dry_run: Annotated[bool, Query(description="Only count what would be done")] = False,
     running: Running = False,
     grace_ms: Grace = None,
 ) -> Response:
-    """End all open tasks of a queue that the tables show: sends a cancel for each; it does not wait for the ends.
+    """Send a cancel for every open task of a queue that the tables show. The answer does not wait until they have ended.
 
-    What workers have leased ends at once; what a dispatcher runs goes on, unless `running` says that it is to end, too.
+    Tasks leased by workers end at once. Tasks that a dispatcher runs go on, unless `running` is set.
     """
     tasks, grace = _tasks(api, name), grace_of(grace_ms, running=running)
     done = await api.at_length(lambda: tasks.clear(grace, dry_run=dry_run))
@@ -255,17 +238,13 @@ class SimulationView(BaseModel):
 
 @routes.post(
     "/v1/queues/{name}:simulate",
-    operation_id="tell_what_would_have_been_under_other_limits",
-    responses=answers(
-        {200: SimulationView},
-        problems.INVALID,
-        problems.NOT_JSON,
-        problems.NOT_FOUND,
-        problems.BUSY,
-        problems.TIMED_OUT,
-    ),
+    SimulationView,
+    problems.NOT_JSON,
+    problems.NOT_FOUND,
+    problems.BUSY,
+    problems.TIMED_OUT,
 )
-async def simulate(
+async def simulate_queue(
     api: Asked,
     name: Name,
     fields: Fields,
@@ -275,9 +254,9 @@ async def simulate(
     until: Annotated[Instant | None, Query(alias="to", description="Scheduled before; default: now")] = None,
     slots: Annotated[int | None, Query(ge=1, le=100_000, description="Tasks that run at once; default: as now")] = None,
 ) -> Response:
-    """Play a past window of all queues with the limits of today, and again with some fields of this one changed.
+    """Simulate a past window of all queues with today's limits, and again with changed fields of this queue.
 
-    Nothing runs, nothing is changed. No queue is paused unless `paused` is given.
+    Nothing runs and nothing is changed. No queue is paused unless `paused` is given.
     """
     plain, now = name_of(name), now_us()
     start = to_us(since) if since is not None else now - DAY_US

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Asked, answer, answers, router
+from scylla_spark.api.context import Asked, Routes, answer
 from scylla_spark.errors import NotFoundError
 
-routes = router()
+routes = Routes()
 
 
 class SparkWorkerView(BaseModel):
@@ -49,21 +49,18 @@ class DrainedView(BaseModel):
     order: Literal["drain"]
 
 
-@routes.get("/v1/spark-workers", operation_id="list_spark_workers", responses=answers({200: SparkWorkersView}))
-async def spark_workers(api: Asked) -> Response:
-    """The Spark workers of all dispatchers that answer."""
+@routes.get("/v1/spark-workers", SparkWorkersView)
+async def list_spark_workers(api: Asked) -> Response:
+    """List the Spark workers of all dispatchers that answer."""
     workers, missing = await api.desks.spark_workers()
     return answer(
         {"workers": sorted(workers, key=lambda one: (one["host"], one["executor"], one["worker"])), "missing": missing}
     )
 
 
-@routes.post(
-    "/v1/spark-workers/{worker}:drain", operation_id="drain_a_spark_worker",
-    responses=answers({200: DrainedView}, problems.INVALID, problems.NOT_FOUND),
-)  # fmt: skip
-async def drain(api: Asked, worker: Annotated[str, Path(max_length=100)]) -> Response:
-    """Tell a Spark worker to take nothing more, to hand back what has not begun, to finish the rest, and to end."""
+@routes.post("/v1/spark-workers/{worker}:drain", DrainedView, problems.NOT_FOUND)
+async def drain_spark_worker(api: Asked, worker: Annotated[str, Path(max_length=100)]) -> Response:
+    """Tell a Spark worker to take no more tasks, to return those that have not started, to finish the others, and to end."""
     if not await api.desks.drain_spark_worker(worker):
         raise NotFoundError(f"There is no Spark worker {worker!r}.", hint="GET /v1/spark-workers lists them.")
     return answer({"worker": worker, "order": "drain"})

@@ -8,15 +8,14 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, iso_us, router
+from scylla_spark.api.context import Api, Asked, Routes, answer, iso_us
 from scylla_spark.client.partition_status import partition_rows
 from scylla_spark.client.tokens import statuses
 from scylla_spark.clock import iso_of, now_us
 from scylla_spark.io.delta.newest_commits import newest_commits
 from scylla_spark.io.delta.task_queries import TaskQueries
 
-routes = router()
+routes = Routes()
 
 
 class PartitionView(BaseModel):
@@ -98,32 +97,29 @@ class TokensView(BaseModel):
     tokens: list[StoredTokenView]
 
 
-@routes.get("/v1/system/partitions", operation_id="list_partitions", responses=answers({200: PartitionsView}))
-async def partitions(api: Asked) -> Response:
-    """How far the tables are behind both logs, and who owns what: per partition."""
+@routes.get("/v1/system/partitions", PartitionsView)
+async def list_partitions(api: Asked) -> Response:
+    """List partitions with their owners and with how far the tables lag behind both logs."""
     rows, why = await api.slowly(lambda: partition_rows(api.scheduler.connection))
     return answer({"partitions": rows, "unreachable": why})
 
 
-@routes.get("/v1/system/tables", operation_id="list_tables", responses=answers({200: TablesView}))
-def tables(api: Asked) -> Response:
-    """Rows, files and bytes of all tables."""
+@routes.get("/v1/system/tables", TablesView)
+def list_tables(api: Asked) -> Response:
+    """List rows, files and bytes of all tables."""
     return answer({"tables": TaskQueries(api.scheduler.connection.readers).sizes()})
 
 
-@routes.get(
-    "/v1/system/commits", operation_id="list_commits_of_tables",
-    responses=answers({200: CommitsView}, problems.INVALID),
-)  # fmt: skip
-async def commits(api: Asked, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> Response:
-    """What was written to the tables last, with its rows, files and times: batches of ingest, and what keeps tables small."""
+@routes.get("/v1/system/commits", CommitsView)
+async def list_commits(api: Asked, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> Response:
+    """List the newest commits of the tables with their rows, files and durations: batches of ingest, and maintenance."""
     rows = await api.slowly(lambda: newest_commits(api.scheduler.connection.readers, limit))
     return answer({"commits": [_commit(row) for row in rows]})
 
 
-@routes.get("/v1/tokens", operation_id="list_tokens", responses=answers({200: TokensView}))
-def tokens(api: Asked) -> Response:
-    """The tokens that are stored, also expired and revoked ones; no secrets."""
+@routes.get("/v1/tokens", TokensView)
+def list_tokens(api: Asked) -> Response:
+    """List the stored tokens, including expired and revoked ones, without secrets."""
     return answer({"tokens": _tokens(api)})
 
 

@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 from scylla_spark.api import problems
 from scylla_spark.api.answer_json import answer_json
-from scylla_spark.api.context import Api, Asked, Own, answers, iso_us, router
+from scylla_spark.api.context import Api, Asked, Own, Routes, iso_us
 from scylla_spark.api.follow.recent_records import Happened
 from scylla_spark.api.follow.stream_positions import Position, positions_text, read_positions
 from scylla_spark.api.follow.stream_replay import Missing, replayed
-from scylla_spark.api.http.event_stream import MEDIA_TYPE, EventStream
+from scylla_spark.api.http.event_stream import STREAM, EventStream
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.views import ErrorView, KeyView, error_view
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
@@ -30,7 +30,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.log import get_logger
 
 log = get_logger("api")
-routes = router()
+routes = Routes()
 
 _QUIET_S: Final = 10.0  # then a comment is sent, so that both sides know of each other
 _BEGIN_S: Final = 10.0
@@ -59,27 +59,23 @@ class EventView(KeyView):
     error: ErrorView | None
 
 
-_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "Server-sent events of type `attempt` and `end` (their data is an EventView) and `missing` (a MissingView)",
-        "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
-    }
+_ANSWER: Final = {
+    "description": "Server-sent events of type `attempt` and `end` (their data is an EventView) and `missing` (a MissingView)",
+    "content": STREAM,
 }
 
 
-@routes.get(
-    "/v1/stream", operation_id="follow_what_happens_to_tasks", responses=answers({}, problems.INVALID) | _ANSWER
-)
-async def stream(
+@routes.get("/v1/stream", None, shown=_ANSWER)
+async def stream_events(
     api: Asked,
     own: Own,
     last_event_id: Annotated[
         str | None, Header(max_length=30_000, description="`id` of the last event that was seen")
     ] = None,
 ) -> Response:
-    """Follow what happens to tasks, from now on or from an event on. At least once: after a break some events come again.
+    """Stream attempts and ends of tasks, from now on or from an event on. Delivery is at least once: events may repeat after a reconnect.
 
-    What Kafka has let go of in between is named (`missing`). Where the server has lost its own place, the answer ends: come back.
+    A `missing` event names records that Kafka no longer has. The answer ends if the server loses its position: connect again.
     """
     partitions = api.scheduler.connection.rules.partitions
     begin = read_positions(last_event_id, partitions) if last_event_id is not None else None

@@ -9,6 +9,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 MEDIA_TYPE: Final = "text/event-stream"
+STREAM: Final = {MEDIA_TYPE: {"schema": {"type": "string"}}}
+"""The content of a stream, for the description of the API."""
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 

@@ -9,9 +9,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from scylla_spark.api.context import Asked, answer, answers, router
+from scylla_spark.api.context import Asked, Routes, answer
 
-routes = router()
+routes = Routes()
 
 
 class HealthView(BaseModel):
@@ -20,31 +20,29 @@ class HealthView(BaseModel):
     status: str
 
 
-_TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Prometheus text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
-}
+_TEXT = {"description": "Prometheus text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-@routes.get("/metrics", operation_id="show_the_metrics_of_the_server", responses=answers({}) | _TEXT)
-async def metrics(api: Asked) -> Response:
-    """Numbers of this process, for Prometheus; dispatchers, planners and ingest have their own addresses."""
+@routes.get("/metrics", None, shown=_TEXT)
+async def get_metrics(api: Asked) -> Response:
+    """Return the metrics of this process for Prometheus. Dispatchers, planners and ingest have addresses of their own."""
     return Response(generate_latest(api.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-@routes.get("/openapi.json", operation_id="describe_the_server", responses=answers({200: dict[str, Any]}))
-async def openapi(request: Request) -> Response:
-    """This description."""
+@routes.get("/openapi.json", dict[str, Any])
+async def get_openapi(request: Request) -> Response:
+    """Return this description."""
     return answer(request.app.openapi())
 
 
-@routes.get("/healthz", operation_id="say_whether_the_server_lives", responses=answers({200: HealthView}))
-async def healthz() -> Response:
-    """Whether this process answers."""
+@routes.get("/healthz", HealthView)
+async def check_liveness() -> Response:
+    """Return 200 while this process answers requests."""
     return answer({"status": "ok"})
 
 
-@routes.get("/readyz", operation_id="say_whether_the_server_can_work", responses=answers({200: HealthView}))
-async def readyz(api: Asked) -> Response:
-    """Whether tables and Kafka can be reached; the answer comes within two seconds."""
+@routes.get("/readyz", HealthView)
+async def check_readiness(api: Asked) -> Response:
+    """Return 200 if tables and Kafka can be reached. The answer comes within two seconds."""
     await api.readiness.check()
     return answer({"status": "ok"})

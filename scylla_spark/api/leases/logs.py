@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Asked, Body, Instant, answer, answers, router
+from scylla_spark.api.context import Asked, Body, Instant, Routes, answer
 from scylla_spark.api.leases.views import Token, bounded, not_held
 from scylla_spark.clock import to_us
 from scylla_spark.core.leases.lines import MOST_LINES, LeasedLine
 from scylla_spark.core.leases.messages import OK
 
-routes = router()
+routes = Routes()
 _MOST_FIELDS_BYTES = 4 * 1024
 
 
@@ -53,12 +53,9 @@ class TakenView(BaseModel):
     taken: int
 
 
-@routes.post(
-    "/v1/leases/{lease}/logs", operation_id="tell_lines_of_a_lease",
-    responses=answers({200: TakenView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT),
-)  # fmt: skip
-async def tell(api: Asked, lease: Annotated[Token, Path()], told: LinesBody) -> Response:
-    """Tell what an attempt prints or logs, bounded and without secrets as all logs. 409: the lease is over."""
+@routes.post("/v1/leases/{lease}/logs", TakenView, problems.NOT_JSON, problems.CONFLICT)
+async def send_logs(api: Asked, lease: Annotated[Token, Path()], told: LinesBody) -> Response:
+    """Send lines that an attempt printed or logged, redacted as all logs. The answer is 409 after the lease has ended."""
     lines = [one.line() for one in told.lines]
     said = await api.desks.lines(lease, lines)
     if said == OK:

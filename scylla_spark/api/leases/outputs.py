@@ -12,7 +12,7 @@ from fastapi import Header, Path, Request
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Routes, answer
 from scylla_spark.api.leases.views import Token, not_held
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.views import OutputView, output_view
@@ -28,7 +28,7 @@ from scylla_spark.core.tasks.output import (
 )
 from scylla_spark.io.host.output_files import OutputFiles, too_much
 
-routes = router()
+routes = Routes()
 
 Name = Annotated[str, Path(description="File name of the output, percent-encoded")]
 MediaType = Annotated[str, Header(max_length=200, description="What the file is said to be")]
@@ -43,14 +43,14 @@ _BODY: Final = {
 }
 
 
-@routes.put(
-    "/v1/leases/{lease}/outputs/{name}", operation_id="store_an_output_of_a_lease", openapi_extra=_BODY,
-    responses=answers({200: OutputView}, problems.INVALID, problems.CONFLICT),
-)  # fmt: skip
-async def store(
+@routes.put("/v1/leases/{lease}/outputs/{name}", OutputView, problems.CONFLICT, openapi_extra=_BODY)
+async def put_output(
     api: Asked, request: Request, lease: Annotated[Token, Path()], name: Name, content_type: MediaType = UNKNOWN_TYPE
 ) -> Response:
-    """Store a file that the attempt leaves behind; the same name again replaces it. It stays however the lease ends; 409: that is over."""
+    """Store an output file of the attempt, or replace the one of that name.
+
+    The file stays however the lease ends. The answer is 409 after the lease has ended.
+    """
     plain, told = checked_output_name(unquote(name)), content_type.partition(";")[0].strip()
     media_type = told if is_media_type(told) else UNKNOWN_TYPE
     room = await _room(api, lease, plain)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from scylla_spark.api import problems
 from scylla_spark.api.access.access import STILL_MAY
 from scylla_spark.api.access.while_it_holds import Judge
-from scylla_spark.api.context import Asked, Own, answer, answers, router
+from scylla_spark.api.context import Asked, Own, Routes, answer
 from scylla_spark.api.http.caller_gone import while_heard
 from scylla_spark.api.leases.views import (
     LeaseBody,
@@ -48,11 +48,11 @@ from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import NotFoundError
 
-routes = router()
+routes = Routes()
 
 _CROWDED_US: Final = 1_000_000
 _SHOWN_CHARS: Final = 8
-_IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
+_IN = (problems.NOT_JSON,)
 _AS_NAMED = BeforeValidator(lambda text: unquote(text, errors="strict"))  # paths reach routes as they were sent
 Worker = Annotated[WorkerName, _AS_NAMED, Path(description="Its name, unique among the workers that run")]
 Queue = Annotated[Name, _AS_NAMED, Path()]
@@ -100,12 +100,9 @@ class LeftView(BaseModel):
     given_back: int
 
 
-@routes.post(
-    "/v1/workers/{worker}/sync", operation_id="sync_a_worker",
-    responses=answers({200: SyncView}, *_IN, problems.REPLACED, problems.OUT_OF_ORDER, problems.SUPERSEDED),
-)  # fmt: skip
-async def sync(api: Asked, spoken: Spoken, worker: Worker, body: SyncBody) -> Response:
-    """Report, keep what is held, and wait for more: the whole conversation of a worker. One call at a time."""
+@routes.post("/v1/workers/{worker}/sync", SyncView, *_IN, problems.REPLACED, problems.OUT_OF_ORDER, problems.SUPERSEDED)
+async def sync_worker(api: Asked, spoken: Spoken, worker: Worker, body: SyncBody) -> Response:
+    """Report results, keep leases and wait for tasks: the whole conversation of a worker. A worker sends one call at a time."""
     told = await _waited(
         api, spoken, body.call(spoken.name(worker)), keeps=body.held is not None and bool(body.held.count)
     )
@@ -113,17 +110,17 @@ async def sync(api: Asked, spoken: Spoken, worker: Worker, body: SyncBody) -> Re
     return answer(sync_view(body, told))
 
 
-@routes.delete("/v1/workers/{worker}", operation_id="leave_as_a_worker", responses=answers({200: LeftView}, *_IN))
-async def leave(
+@routes.delete("/v1/workers/{worker}", LeftView, *_IN)
+async def end_worker_session(
     api: Asked, spoken: Spoken, worker: Worker, session: Annotated[str, Query(min_length=1, max_length=100)]
 ) -> Response:
-    """End a session: all that it holds goes to others at once."""
+    """End a session. Its leases go to other workers at once."""
     return answer({"given_back": await api.desks.leave(spoken.name(worker), session)})
 
 
-@routes.get("/v1/workers", operation_id="list_workers", responses=answers({200: list[WorkerView]}))
-async def workers(api: Asked) -> Response:
-    """The workers that have called in the last ten minutes."""
+@routes.get("/v1/workers", list[WorkerView])
+async def list_workers(api: Asked) -> Response:
+    """List the workers that have called in the last ten minutes."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in await api.desks.workers():
         shown = sha256(one["session"].encode(errors="replace")).hexdigest()[:_SHOWN_CHARS]
@@ -138,19 +135,15 @@ async def workers(api: Asked) -> Response:
     return answer(sorted(found.values(), key=lambda worker: (worker["worker"], worker["session"])))
 
 
-@routes.post(
-    "/v1/workers/{worker}:drain", operation_id="drain_a_worker", responses=answers({200: OrderView}, *_IN, problems.NOT_FOUND)
-)  # fmt: skip
-async def drain(api: Asked, worker: Worker) -> Response:
-    """Tell a worker, as the list of workers names it, to take nothing more, to finish what it holds, and to end."""
+@routes.post("/v1/workers/{worker}:drain", OrderView, *_IN, problems.NOT_FOUND)
+async def drain_worker(api: Asked, worker: Worker) -> Response:
+    """Tell a worker to take no more tasks, to finish its leases, and to end. Use the name from the list of workers."""
     return await _ordered(api, worker, DRAIN)
 
 
-@routes.post(
-    "/v1/workers/{worker}:stop", operation_id="stop_a_worker", responses=answers({200: OrderView}, *_IN, problems.NOT_FOUND)
-)  # fmt: skip
-async def stop(api: Asked, worker: Worker) -> Response:
-    """Tell a worker, as the list of workers names it, to give back what it holds, and to end."""
+@routes.post("/v1/workers/{worker}:stop", OrderView, *_IN, problems.NOT_FOUND)
+async def stop_worker(api: Asked, worker: Worker) -> Response:
+    """Tell a worker to give its leases back, and to end. Use the name from the list of workers."""
     return await _ordered(api, worker, STOP)
 
 
@@ -162,13 +155,9 @@ async def _ordered(api: Asked, worker: str, order: str) -> Response:
     return answer({"worker": worker, "order": order})
 
 
-@routes.post(
-    "/v1/queues/{queue}/leases",
-    operation_id="lease_from_a_queue",
-    responses=answers({200: LeasesView}, *_IN, problems.SUPERSEDED),
-)
-async def lease(api: Asked, request: Request, spoken: Spoken, queue: Queue, body: LeaseBody) -> Response:
-    """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
+@routes.post("/v1/queues/{queue}/leases", LeasesView, *_IN, problems.SUPERSEDED)
+async def lease_tasks(api: Asked, request: Request, spoken: Spoken, queue: Queue, body: LeaseBody) -> Response:
+    """Lease the most urgent tasks of a queue without a session. Each lease lasts until it is reported or not extended."""
     call = body.call(queue)
     told = await while_heard(request, _waited(api, spoken, call._replace(worker=spoken.name(call.worker))))
     _check(told)
@@ -177,14 +166,11 @@ async def lease(api: Asked, request: Request, spoken: Spoken, queue: Queue, body
     )
 
 
-@routes.post(
-    "/v1/tasks/{key}:lease", operation_id="lease_a_task",
-    responses=answers({200: LeaseView}, *_IN, problems.NOT_FOUND, problems.NOT_READY, problems.SUPERSEDED),
-)  # fmt: skip
+@routes.post("/v1/tasks/{key}:lease", LeaseView, *_IN, problems.NOT_FOUND, problems.NOT_READY, problems.SUPERSEDED)
 async def lease_task(
     api: Asked, own: Own, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody
 ) -> Response:
-    """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers, and says which."""
+    """Lease one task by its name. The answer is 409 if it is not due, not the head of its lane, or not for workers."""
     wanted = TaskKey.parse(key)
     want = Want("", 1, None, body.lease_ms, wanted)
     call = Call(
@@ -201,43 +187,41 @@ async def lease_task(
     return answer(lease_view(told.leases[0]))
 
 
-@routes.get(
-    "/v1/queues/{queue}/scale", operation_id="tell_what_waits_in_a_queue", responses=answers({200: ScaleView}, *_IN)
-)
-async def scale(api: Asked, queue: Queue) -> Response:
-    """What autoscalers need: how much waits for workers, how long already, and whether more workers would help."""
+@routes.get("/v1/queues/{queue}/scale", ScaleView, *_IN)
+async def get_queue_scale(api: Asked, queue: Queue) -> Response:
+    """Return the numbers that autoscalers need: ready tasks, the age of the oldest, and whether more workers would help."""
     return answer(scale_view(await api.desks.scarcity(queue)))
 
 
-@routes.post("/v1/leases:extend", operation_id="extend_leases", responses=answers({200: StatusesView}, *_IN))
-async def extend(api: Asked, spoken: Spoken, body: SignsBody) -> Response:
-    """Keep leases for another term, and say how far they are."""
+@routes.post("/v1/leases:extend", StatusesView, *_IN)
+async def extend_leases(api: Asked, spoken: Spoken, body: SignsBody) -> Response:
+    """Extend leases by another term, and report progress."""
     signs = tuple(item.sign() for item in body.leases)
     told = await api.leases.call(Call(0, spoken.name(body.worker or ""), signs=signs))
     return _statuses([sign.token for sign in signs], told)
 
 
-@routes.post("/v1/leases:complete", operation_id="complete_leases", responses=answers({200: StatusesView}, *_IN))
-async def complete(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
-    """End tasks as succeeded; answered once that is recorded."""
+@routes.post("/v1/leases:complete", StatusesView, *_IN)
+async def complete_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+    """End tasks as succeeded. The answer is sent once that is recorded."""
     return await _ended(api, spoken, body, "succeeded")
 
 
-@routes.post("/v1/leases:fail", operation_id="fail_leases", responses=answers({200: StatusesView}, *_IN))
-async def fail(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
-    """End attempts as failed; the retry policy says whether others follow."""
+@routes.post("/v1/leases:fail", StatusesView, *_IN)
+async def fail_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+    """End attempts as failed. The retry policy decides on further attempts."""
     return await _ended(api, spoken, body, "failed")
 
 
-@routes.post("/v1/leases:abort", operation_id="abort_leases", responses=answers({200: StatusesView}, *_IN))
-async def abort(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
-    """End tasks as aborted: for good."""
+@routes.post("/v1/leases:abort", StatusesView, *_IN)
+async def abort_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+    """End tasks as aborted. They are not tried again."""
     return await _ended(api, spoken, body, "aborted")
 
 
-@routes.post("/v1/leases:yield", operation_id="yield_leases", responses=answers({200: StatusesView}, *_IN))
-async def give_back(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
-    """Give tasks back; that uses up no attempt."""
+@routes.post("/v1/leases:yield", StatusesView, *_IN)
+async def yield_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+    """Give tasks back without using up an attempt."""
     return await _ended(api, spoken, body, "yielded")
 
 

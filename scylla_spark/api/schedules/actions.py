@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Asked, Body, Instant, Own, answer, answers, router
+from scylla_spark.api.context import Asked, Body, Instant, Own, Routes, answer
 from scylla_spark.api.schedules.definitions import STEERS, Author, ChangesView, Name, losses_of, name_of
 from scylla_spark.api.schedules.plan_mirror import StoredText, excerpt
 from scylla_spark.api.schedules.views import FireView, PlannedView, fire_view, planned_view
@@ -32,7 +32,7 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import key_view
 from scylla_spark.errors import ArgumentError, NotFoundError
 
-routes = router()
+routes = Routes()
 
 Count = Annotated[int, Query(ge=1, le=MOST_RUNS_LISTED)]
 Begin = Annotated[
@@ -43,7 +43,7 @@ Begin = Annotated[
 ]
 _LOOK_S = 0.02
 _LOOKS_FOR_RUN = 100
-_LOOKS = (problems.INVALID, problems.NOT_FOUND)
+_LOOKS = (problems.NOT_FOUND,)
 
 
 class SteeredView(BaseModel):
@@ -125,53 +125,41 @@ class FiresView(BaseModel):
     ]
 
 
-@routes.post(
-    "/v1/schedules/{name}:pause", operation_id="pause_a_schedule", responses=answers({200: SteeredView}, *STEERS)
-)
-async def pause(api: Asked, name: Name, how: PauseBody | None = None, author: Author = "") -> Response:
-    """Let a schedule fire nothing; what was launched ahead of its time is taken back before the answer comes."""
+@routes.post("/v1/schedules/{name}:pause", SteeredView, *STEERS)
+async def pause_schedule(api: Asked, name: Name, how: PauseBody | None = None, author: Author = "") -> Response:
+    """Pause a schedule. Tasks launched ahead of their time are taken back before the answer is sent."""
     plain, wanted = name_of(name), how or PauseBody()
     await api.planned(lambda: api.scheduler.schedule(plain, author=author).pause(wanted.note, wanted.until))
     return answer({"name": plain, "done": "paused"})
 
 
-@routes.post(
-    "/v1/schedules/{name}:resume", operation_id="resume_a_schedule", responses=answers({200: SteeredView}, *STEERS)
-)
-async def resume(api: Asked, name: Name, how: ResumeBody | None = None, author: Author = "") -> Response:
-    """Let a schedule fire again, from now on."""
+@routes.post("/v1/schedules/{name}:resume", SteeredView, *STEERS)
+async def resume_schedule(api: Asked, name: Name, how: ResumeBody | None = None, author: Author = "") -> Response:
+    """Let a schedule fire again from now on."""
     plain, begin = name_of(name), how.begin if how is not None else "pause"
     await api.planned(lambda: api.scheduler.schedule(plain, author=author).resume(begin=begin))
     return answer({"name": plain, "done": "resumed"})
 
 
-@routes.post(
-    "/v1/schedules:pause", operation_id="pause_schedules",
-    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
-)  # fmt: skip
-async def pause_many(api: Asked, own: Own, wanted: PauseManyBody, author: Author = "") -> Response:
-    """Pause all active schedules that have a tag, or were changed last in some time."""
+@routes.post("/v1/schedules:pause", ChangesView, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT)
+async def pause_schedules(api: Asked, own: Own, wanted: PauseManyBody, author: Author = "") -> Response:
+    """Pause all active schedules that have a tag, or that were last changed within a time range."""
     until_us = None if wanted.until is None else to_us(wanted.until)
     return await _steered(api, own, "pause", wanted, author, note=wanted.note or None, until=until_us)
 
 
-@routes.post(
-    "/v1/schedules:resume", operation_id="resume_schedules",
-    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
-)  # fmt: skip
-async def resume_many(api: Asked, own: Own, wanted: ResumeManyBody, author: Author = "") -> Response:
-    """Resume all paused schedules that have a tag, or were changed last in some time."""
+@routes.post("/v1/schedules:resume", ChangesView, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT)
+async def resume_schedules(api: Asked, own: Own, wanted: ResumeManyBody, author: Author = "") -> Response:
+    """Resume all paused schedules that have a tag, or that were last changed within a time range."""
     return await _steered(api, own, "resume", wanted, author, fromNow=is_now(wanted.begin))
 
 
-@routes.post(
-    "/v1/schedules:delete", operation_id="delete_schedules",
-    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
-)  # fmt: skip
-async def delete_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "") -> Response:
-    """Forget all schedules that have a tag, or were changed last in some time; others that wait for them lose that branch, or go too.
+@routes.post("/v1/schedules:delete", ChangesView, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT)
+async def delete_schedules(api: Asked, own: Own, wanted: ManyBody, author: Author = "") -> Response:
+    """Delete all schedules that have a tag, or that were last changed within a time range.
 
-    409 where the caller may not change one of these others: then nothing is changed.
+    Schedules that wait for them lose that branch, or are deleted too. The answer is 409 if the caller may not change one of these
+    others. Then nothing is changed.
     """
     names = await _meant(api, own, "delete", wanted)
     if wanted.dry_run or not names:
@@ -181,51 +169,34 @@ async def delete_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "
     return await _steered_names(api, own, "delete", names, author)
 
 
-@routes.post(
-    "/v1/schedules/{name}:run",
-    operation_id="run_a_schedule_now",
-    status_code=201,
-    responses=answers({201: KeyView}, *STEERS),
-)
-async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author = "") -> Response:
-    """Launch a run at once, whatever else runs; the answer names its task."""
+@routes.post("/v1/schedules/{name}:run", {201: KeyView}, *STEERS)
+async def run_schedule(api: Asked, name: Name, how: RunBody | None = None, author: Author = "") -> Response:
+    """Launch a run at once, regardless of other runs. The answer names its task."""
     plain, payload = name_of(name), how.payload if how is not None else None
     handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_now(payload))
     await _there(api, handle.key)
     return answer(key_view(handle.key), 201)
 
 
-@routes.get(
-    "/v1/schedules/{name}:next",
-    operation_id="list_the_next_times_of_a_schedule",
-    responses=answers({200: TimesView}, *_LOOKS),
-)
-def next_(api: Asked, name: Name, count: Count = 5) -> Response:
-    """The next planned times, with what clock changes and holidays do to them."""
+@routes.get("/v1/schedules/{name}:next", TimesView, *_LOOKS)
+def list_next_times(api: Asked, name: Name, count: Count = 5) -> Response:
+    """List the next planned times, with the effects of clock changes and holidays."""
     return _times(api, name, lambda series, calendars: following(series, calendars, now_us(), count))
 
 
-@routes.get(
-    "/v1/schedules/{name}:previous",
-    operation_id="list_the_last_times_of_a_schedule",
-    responses=answers({200: TimesView}, *_LOOKS),
-)
-def previous(api: Asked, name: Name, count: Count = 5) -> Response:
-    """The last planned times by its definition as it is now; what was decided about them is in its fires."""
+@routes.get("/v1/schedules/{name}:previous", TimesView, *_LOOKS)
+def list_previous_times(api: Asked, name: Name, count: Count = 5) -> Response:
+    """List the last planned times by the current definition. `GET …/fires` has the decisions about them."""
     return _times(api, name, lambda series, calendars: preceding(series, calendars, now_us(), count))
 
 
-@routes.get(
-    "/v1/schedules/{name}:explain",
-    operation_id="explain_why_a_schedule_ran_or_did_not",
-    responses=answers({200: SaidView}, *_LOOKS),
-)
-async def explain(
+@routes.get("/v1/schedules/{name}:explain", SaidView, *_LOOKS)
+async def explain_schedule(
     api: Asked,
     name: Name,
     at: Annotated[Instant | None, Query(description="Of this time; default: the last decisions")] = None,
 ) -> Response:
-    """Why a schedule ran or did not, and what it waits for, in sentences."""
+    """Explain in sentences why a schedule ran or did not run, and what it waits for."""
     plain = name_of(name)
     at_us = None if at is None else to_us(at)
     connection = api.scheduler.connection
@@ -233,16 +204,12 @@ async def explain(
     return answer({"name": plain, "said": found.said, "fires": [fire_view(row) for row in found.fires]})
 
 
-@routes.get(
-    "/v1/schedules/{name}/fires",
-    operation_id="list_the_decisions_about_a_schedule",
-    responses=answers({200: FiresView}, *_LOOKS),
-)
-async def fires(
+@routes.get("/v1/schedules/{name}/fires", FiresView, *_LOOKS)
+async def list_schedule_fires(
     api: Asked, name: Name, since: Annotated[Instant | None, Query(description="Decided at or after this")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> Response:  # fmt: skip
-    """What was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
+    """List the decisions about a schedule with their reasons, newest first: launched, skipped, missed and others."""
     plain = name_of(name)
 
     def look() -> dict[str, Any]:

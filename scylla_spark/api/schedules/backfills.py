@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Body, Instant, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Body, Instant, Routes, answer
 from scylla_spark.api.schedules.definitions import STEERS, Author, Name, name_of
 from scylla_spark.api.schedules.plan_mirror import excerpt
 from scylla_spark.api.schedules.views import instants
@@ -19,7 +19,7 @@ from scylla_spark.client.schedules.explanation import missing
 from scylla_spark.clock import iso_of, now_us
 from scylla_spark.core.plan.state.backfill_entry import tag_of
 
-routes = router()
+routes = Routes()
 
 Version = Annotated[int, Field(ge=-1, strict=True)]
 Pair = Annotated[list[Instant], Field(min_length=2, max_length=2)]
@@ -105,13 +105,9 @@ class BackfillsView(BaseModel):
     backfills: list[BackfillStatusView]
 
 
-@routes.post(
-    "/v1/schedules/{name}:backfill",
-    operation_id="run_past_times_of_a_schedule",
-    responses=answers({200: BackfillView}, *STEERS),
-)
-async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
-    """Run past planned times, or past versions of the table that it watches, beside what the schedule does by itself."""
+@routes.post("/v1/schedules/{name}:backfill", BackfillView, *STEERS)
+async def backfill_schedule(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
+    """Run past planned times, or past versions of the watched table, in addition to the regular runs."""
     plain = name_of(name)
     found = await api.planned(
         lambda: api.scheduler.schedule(plain, author=author).backfill(
@@ -123,50 +119,34 @@ async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "
     return answer({"planned": instants(found.planned), "versions": versions, "tag": found.tag, "dry_run": how.dry_run})
 
 
-@routes.get(
-    "/v1/schedules/{name}/backfills",
-    operation_id="list_the_backfills_of_a_schedule",
-    responses=answers({200: BackfillsView}, problems.INVALID, problems.NOT_FOUND),
-)
-def listed(api: Asked, name: Name) -> Response:
-    """The backfills of a schedule: how far each is, and when it will be over at its own pace."""
+@routes.get("/v1/schedules/{name}/backfills", BackfillsView, problems.NOT_FOUND)
+def list_backfills(api: Asked, name: Name) -> Response:
+    """List the backfills of a schedule with their progress and estimated ends."""
     return answer({"backfills": [_view(one) for one in _backfills(api, name_of(name))]})
 
 
-@routes.post(
-    "/v1/schedules/{name}/backfills/{number}:pause",
-    operation_id="pause_a_backfill",
-    responses=answers({200: BackfillStatusView}, *STEERS),
-)
-async def pause(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
-    """Launch no more of a backfill; when the answer comes, nothing of it begins that had not begun.
+@routes.post("/v1/schedules/{name}/backfills/{number}:pause", BackfillStatusView, *STEERS)
+async def pause_backfill(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
+    """Pause a backfill. When the answer is sent, nothing of it starts that has not started before.
 
-    An attempt that a dispatcher runs goes on to its end; if it fails, its run is launched anew when the backfill goes on. What a worker
-    has leased ends at once, and is run again then.
+    An attempt that a dispatcher runs goes on to its end. If it fails, its run is launched again when the backfill resumes. Tasks leased
+    by workers end at once and run again after the resume.
     """
     return await _steered(api, "pause", name_of(name), number, author)
 
 
-@routes.post(
-    "/v1/schedules/{name}/backfills/{number}:resume",
-    operation_id="resume_a_backfill",
-    responses=answers({200: BackfillStatusView}, *STEERS),
-)
-async def resume(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
-    """Let a paused backfill go on with what it has left."""
+@routes.post("/v1/schedules/{name}/backfills/{number}:resume", BackfillStatusView, *STEERS)
+async def resume_backfill(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
+    """Resume a paused backfill with its remaining runs."""
     return await _steered(api, "resume", name_of(name), number, author)
 
 
-@routes.post(
-    "/v1/schedules/{name}/backfills/{number}:cancel",
-    operation_id="cancel_a_backfill",
-    responses=answers({200: BackfillStatusView}, *STEERS),
-)
-async def cancel(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
-    """Run nothing more of a backfill: what has not begun never does.
+@routes.post("/v1/schedules/{name}/backfills/{number}:cancel", BackfillStatusView, *STEERS)
+async def cancel_backfill(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
+    """Cancel a backfill. Runs that have not started never start.
 
-    An attempt that a dispatcher runs goes on to its end; if it fails, it is not tried again, and its run counts as cancelled. What a
-    worker has leased ends at once, and is not run again.
+    An attempt that a dispatcher runs goes on to its end. If it fails, it is not tried again, and its run counts as cancelled. Tasks leased
+    by workers end at once and do not run again.
     """
     return await _steered(api, "cancel", name_of(name), number, author)
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Body, Own, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Body, Own, Routes, answer
 from scylla_spark.api.revisions import ANY, ask, check
 from scylla_spark.api.schedules.plan_mirror import StoredText, excerpt, outline
 from scylla_spark.api.schedules.views import (
@@ -39,7 +39,7 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.errors import ArgumentError
 
-routes = router()
+routes = Routes()
 
 Name = Annotated[
     str, Path(min_length=1, max_length=600, description="Name of the schedule, percent-encoded: %2F for a slash")
@@ -53,8 +53,8 @@ Definition = Annotated[
         examples=[{"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin"}],
     ),
 ]
-STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
-_WRITES = (problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.CHANGED, problems.TIMED_OUT)
+STEERS = (problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
+_WRITES = (problems.NOT_JSON, problems.CONFLICT, problems.CHANGED, problems.TIMED_OUT)
 
 
 class SchedulesView(BaseModel):
@@ -99,8 +99,8 @@ class AppliedView(ChangesView):
     warnings: Annotated[list[str], Field(description="Handlers of the set that no dispatcher has")]
 
 
-@routes.get("/v1/schedules", operation_id="list_schedules", responses=answers({200: SchedulesView}, problems.INVALID))
-async def page(
+@routes.get("/v1/schedules", SchedulesView)
+async def list_schedules(
     api: Asked,
     own: Own,
     state: Annotated[str | None, Query(pattern="^(active|paused|completed)$")] = None,
@@ -110,7 +110,7 @@ async def page(
     after: Annotated[str | None, Query(description="Only names after this one")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
 ) -> Response:
-    """Schedules by name, as the planner knows them now."""
+    """List schedules by name, as the planner knows them now."""
     wanted = [key for key in (_key("tag", tag), _key("owner", owner)) if key]
 
     def fits(entry: Entry) -> bool:
@@ -139,34 +139,30 @@ async def page(
     return await api.paged(limit, made)
 
 
-@routes.get(
-    "/v1/schedules/{name}", operation_id="get_a_schedule",
-    responses=answers({200: ScheduleView}, problems.INVALID, problems.NOT_FOUND),
-)  # fmt: skip
-def get(api: Asked, name: Name) -> Response:
-    """How a schedule stands and how it is defined; the ETag is its version."""
+@routes.get("/v1/schedules/{name}", ScheduleView, problems.NOT_FOUND)
+def get_schedule(api: Asked, name: Name) -> Response:
+    """Return the state and the definition of a schedule. The ETag is its version."""
     return _shown(api, name_of(name))
 
 
-@routes.put(
-    "/v1/schedules/{name}", operation_id="put_a_schedule",
-    responses=answers({200: ScheduleView, 201: ScheduleView}, problems.IF_MATCH_NEEDED, *_WRITES),
-)  # fmt: skip
-async def put(
+@routes.put("/v1/schedules/{name}", {200: ScheduleView, 201: ScheduleView}, problems.IF_MATCH_NEEDED, *_WRITES)
+async def put_schedule(
     api: Asked, name: Name, definition: Definition, if_match: IfMatch = None, author: Author = ""
 ) -> Response:
-    """Store a schedule, whole; what is left out is at its default. One that is stored otherwise needs If-Match, and stays paused."""
+    """Store a whole schedule. Omitted fields get their defaults.
+
+    Replacing a different definition needs If-Match. A paused schedule stays paused.
+    """
     plain = name_of(name)
     await api.handlers.fresh()
     return await api.planned(lambda: _put(api, plain, lambda _: definition, if_match, author, needs_match=True))
 
 
-@routes.patch(
-    "/v1/schedules/{name}", operation_id="change_fields_of_a_schedule",
-    responses=answers({200: ScheduleView}, problems.NOT_FOUND, *_WRITES),
-)  # fmt: skip
-async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Change some fields, and keep the others: a JSON merge patch (RFC 7396); `payload` and `where` are replaced whole."""
+@routes.patch("/v1/schedules/{name}", ScheduleView, problems.NOT_FOUND, *_WRITES)
+async def update_schedule(
+    api: Asked, name: Name, fields: Definition, if_match: IfMatch = None, author: Author = ""
+) -> Response:
+    """Change some fields and keep the others (JSON merge patch, RFC 7396). `payload` and `where` are replaced as a whole."""
     plain = name_of(name)
     changed = _camel(fields)
 
@@ -179,12 +175,8 @@ async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = 
     return await api.planned(lambda: _put(api, plain, patched, if_match, author, needs_match=False))
 
 
-@routes.delete(
-    "/v1/schedules/{name}",
-    operation_id="delete_a_schedule",
-    responses=answers({200: RemovalView}, problems.NOT_FOUND, *_WRITES),
-)
-async def delete(
+@routes.delete("/v1/schedules/{name}", RemovalView, problems.NOT_FOUND, *_WRITES)
+async def delete_schedule(
     api: Asked,
     own: Own,
     name: Name,
@@ -192,9 +184,9 @@ async def delete(
     author: Author = "",
     dry_run: Annotated[bool, Query(description="Only say what would become of which")] = False,
 ) -> Response:
-    """Forget a schedule; what it has run stays in the tables. Others that wait for it by `after` lose that branch, or go too.
+    """Delete a schedule. Its past runs stay in the tables. Schedules that wait for it by `after` lose that branch, or are deleted too.
 
-    409 where the caller may not change one of these others: then nothing is changed.
+    The answer is 409 if the caller may not change one of these others. Then nothing is changed.
     """
     plain = name_of(name)
     if dry_run:
@@ -202,11 +194,9 @@ async def delete(
     return await api.planned(lambda: _deleted(api, own, plain, if_match, author))
 
 
-@routes.post(
-    "/v1/schedules:apply", operation_id="store_a_set_of_schedules", responses=answers({200: AppliedView}, *_WRITES)
-)
-async def apply(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
-    """Store a set of schedules; those that are the same stay as they are, with all that they wait for."""
+@routes.post("/v1/schedules:apply", AppliedView, *_WRITES)
+async def apply_schedules(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
+    """Store a set of schedules. Unchanged schedules keep their state."""
     schedules = await api.planned(lambda: [Schedule.of(definition_of(one)) for one in wanted.schedules])
 
     def done() -> dict[str, str]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Asked, Body, answer, answers, router
+from scylla_spark.api.context import Asked, Body, Routes, answer
 from scylla_spark.api.schedules.definitions import name_of
 from scylla_spark.core.plan.commands.plan_command import MOST_COUNTED
 from scylla_spark.core.plan.state.plan_state import PlanState
@@ -18,7 +18,7 @@ from scylla_spark.core.plan.strict_json import Text
 from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.errors import ArgumentError, NotFoundError
 
-routes = router()
+routes = Routes()
 
 Name = Annotated[str, Path(min_length=1, max_length=3_000, description="Name of the calendar, percent-encoded")]
 
@@ -91,46 +91,32 @@ class CalendarsView(BaseModel):
     calendars: dict[str, int]
 
 
-@routes.post(
-    "/v1/events",
-    operation_id="tell_of_an_event",
-    status_code=202,
-    responses=answers({202: ToldView}, problems.INVALID, problems.NOT_JSON),
-)
-async def emit(api: Asked, event: EventBody) -> Response:
-    """Tell schedules of an event; it is counted once."""
+@routes.post("/v1/events", {202: ToldView}, problems.NOT_JSON)
+async def emit_event(api: Asked, event: EventBody) -> Response:
+    """Send an event to the schedules. It is counted once."""
     await api.planned(lambda: api.told.tell("event", name=event.name, fields=event.fields))
     return answer({"accepted": True}, 202)
 
 
-@routes.post(
-    "/v1/partitions",
-    operation_id="tell_of_new_partitions",
-    status_code=202,
-    responses=answers({202: ToldView}, problems.INVALID, problems.NOT_JSON),
-)
-async def partitions(api: Asked, told: PartitionsBody) -> Response:
-    """Tell schedules of new partitions of a dataset."""
+@routes.post("/v1/partitions", {202: ToldView}, problems.NOT_JSON)
+async def report_partitions(api: Asked, told: PartitionsBody) -> Response:
+    """Report new partitions of a dataset to the schedules."""
     new = [one.model_dump(exclude_none=True) for one in told.partitions]
     await api.planned(lambda: api.told.tell("partitions", name=told.dataset, partitions=new))
     return answer({"accepted": True}, 202)
 
 
-@routes.get("/v1/calendars", operation_id="list_calendars", responses=answers({200: CalendarsView}))
-def calendars(api: Asked) -> Response:
-    """All calendars."""
+@routes.get("/v1/calendars", CalendarsView)
+def list_calendars(api: Asked) -> Response:
+    """List all calendars."""
     return answer(
         {"calendars": api.plan.ask(lambda plan: {name: len(days) for name, days in sorted(plan.calendars.items())})}
     )
 
 
-@routes.get(
-    "/v1/calendars/{name}",
-    operation_id="get_a_calendar",
-    responses=answers({200: CalendarView}, problems.INVALID, problems.NOT_FOUND),
-)
-def calendar(api: Asked, name: Name) -> Response:
-    """The days of a calendar."""
+@routes.get("/v1/calendars/{name}", CalendarView, problems.NOT_FOUND)
+def get_calendar(api: Asked, name: Name) -> Response:
+    """Return the days of a calendar."""
     plain = name_of(name)
 
     def look(plan: PlanState) -> Days:
@@ -141,13 +127,9 @@ def calendar(api: Asked, name: Name) -> Response:
     return _view(plain, api.plan.ask(look))
 
 
-@routes.put(
-    "/v1/calendars/{name}",
-    operation_id="put_a_calendar",
-    responses=answers({200: CalendarView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT),
-)
-async def put(api: Asked, name: Name, wanted: CalendarBody) -> Response:
-    """Replace the days of a calendar; none at all removes it."""
+@routes.put("/v1/calendars/{name}", CalendarView, problems.NOT_JSON, problems.CONFLICT)
+async def put_calendar(api: Asked, name: Name, wanted: CalendarBody) -> Response:
+    """Replace the days of a calendar. An empty list deletes it."""
     plain = name_of(name)
     days = Days(wanted.days, wanted.notes)
     if strange := sorted(wanted.notes.keys() - days):

@@ -8,8 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, Own, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Instant, Own, Routes, answer
 from scylla_spark.api.schedules.plan_mirror import StoredText
 from scylla_spark.api.schedules.views import FireView, fire_view
 from scylla_spark.clock import now_us, to_us
@@ -18,7 +17,7 @@ from scylla_spark.core.tasks.filter import DAY_US
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import PlanQueries
 
-routes = router()
+routes = Routes()
 
 Verdict = Literal[
     "launched", "skipped", "waiting", "missed", "obsolete", "failed", "late", "overdue", "silent", "no_handler"
@@ -37,11 +36,8 @@ class DecisionsView(BaseModel):
     fires: list[NamedFireView]
 
 
-@routes.get(
-    "/v1/fires", operation_id="list_the_decisions_about_all_schedules",
-    responses=answers({200: DecisionsView}, problems.INVALID),
-)  # fmt: skip
-async def page(
+@routes.get("/v1/fires", DecisionsView)
+async def list_fires(
     api: Asked,
     own: Own,
     since: Annotated[
@@ -51,7 +47,7 @@ async def page(
     verdict: Annotated[list[Verdict] | None, Query(description="Only these; repeatable")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> Response:
-    """What was decided about all schedules, by the tables, the newest first: launched, skipped, missed and so on, and why."""
+    """List the decisions about all schedules with their reasons, from the tables, newest first: launched, skipped, missed and others."""
     stop = to_us(until) if until is not None else now_us()
     start = to_us(since) if since is not None else stop - DAY_US
     if start >= stop:

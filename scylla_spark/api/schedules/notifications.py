@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Routes, answer
 from scylla_spark.api.revisions import ANY, ask, check, etag
 from scylla_spark.api.schedules.definitions import Author, IfMatch, name_of
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus, send_test, status, statuses
@@ -22,7 +22,7 @@ from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.errors import ArgumentError
 
-routes = router()
+routes = Routes()
 
 Name = Annotated[
     str, Path(min_length=1, max_length=600, description="Name of the rule, percent-encoded: %2F for a slash")
@@ -34,7 +34,7 @@ Fields = Annotated[
         examples=[{"when": ["failed"], "channel": "ops", "queues": ["mail*"], "digest": "5m"}],
     ),
 ]
-_WRITES = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CHANGED)
+_WRITES = (problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CHANGED)
 
 
 class OpenView(BaseModel):
@@ -86,28 +86,23 @@ class RuleTestView(BaseModel):
     key: str
 
 
-@routes.get("/v1/notifications/rules", operation_id="list_notification_rules", responses=answers({200: RulesView}))
-def page(api: Asked) -> Response:
-    """All rules that are stored, with what each has told of that is not over."""
+@routes.get("/v1/notifications/rules", RulesView)
+def list_notification_rules(api: Asked) -> Response:
+    """List all stored rules, with the open problems that each has reported."""
     return answer({"rules": [_view(one) for one in api.plan.ask(statuses).values()]})
 
 
-@routes.get(
-    "/v1/notifications/rules/{name}",
-    operation_id="get_a_notification_rule",
-    responses=answers({200: RuleView}, problems.INVALID, problems.NOT_FOUND),
-)
-def get(api: Asked, name: Name) -> Response:
-    """One rule; the ETag is its revision."""
+@routes.get("/v1/notifications/rules/{name}", RuleView, problems.NOT_FOUND)
+def get_notification_rule(api: Asked, name: Name) -> Response:
+    """Return one rule. The ETag is its revision."""
     return _shown(api, name_of(name))
 
 
-@routes.put(
-    "/v1/notifications/rules/{name}", operation_id="put_a_notification_rule",
-    responses=answers({200: RuleView, 201: RuleView}, problems.IF_MATCH_NEEDED, *_WRITES),
-)  # fmt: skip
-async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Store a rule, whole; it begins anew, and has told of nothing. One that is stored otherwise needs If-Match."""
+@routes.put("/v1/notifications/rules/{name}", {200: RuleView, 201: RuleView}, problems.IF_MATCH_NEEDED, *_WRITES)
+async def put_notification_rule(
+    api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = ""
+) -> Response:
+    """Store a whole rule. It starts without open problems. Replacing a different rule needs If-Match."""
     plain = name_of(name)
 
     def done() -> Response:
@@ -122,13 +117,9 @@ async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, 
     return await api.planned(done)
 
 
-@routes.delete(
-    "/v1/notifications/rules/{name}",
-    operation_id="delete_a_notification_rule",
-    responses=answers({200: RuleGoneView}, *_WRITES),
-)
-async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Forget a rule, and what it has told of."""
+@routes.delete("/v1/notifications/rules/{name}", RuleGoneView, *_WRITES)
+async def delete_notification_rule(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Delete a rule and its open problems."""
     plain = name_of(name)
 
     def done() -> Response:
@@ -141,14 +132,9 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
     return await api.planned(done)
 
 
-@routes.post(
-    "/v1/notifications/rules/{name}:test",
-    operation_id="test_a_notification_rule",
-    status_code=202,
-    responses=answers({202: RuleTestView}, problems.INVALID, problems.NOT_FOUND),
-)
-async def send(api: Asked, name: Name) -> Response:
-    """Send a message to the channel of a rule, as any other is sent."""
+@routes.post("/v1/notifications/rules/{name}:test", {202: RuleTestView}, problems.NOT_FOUND)
+async def test_notification_rule(api: Asked, name: Name) -> Response:
+    """Send a test message to the channel of a rule."""
     plain = name_of(name)
 
     def done() -> Response:

@@ -11,8 +11,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.api import problems
-from scylla_spark.api.context import Asked, Instant, Own, answer, answers, iso_us, router
+from scylla_spark.api.context import Asked, Instant, Own, Routes, answer, iso_us
 from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.access.scopes import QueueBounds
@@ -21,7 +20,7 @@ from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import PlanQueries, Row
 
-routes = router()
+routes = Routes()
 
 _STATE: Final = ("paused", "until", "note", "author", "changed_at")
 
@@ -53,19 +52,15 @@ class PastSchedulesView(BaseModel):
     next: Annotated[str | None, Field(description="The `after` of the next page; null: there is none")]
 
 
-@routes.get(
-    "/v1/schedules:past",
-    operation_id="list_schedules_as_they_were",
-    responses=answers({200: PastSchedulesView}, problems.INVALID),
-)
-async def page(
+@routes.get("/v1/schedules:past", PastSchedulesView)
+async def list_past_schedules(
     api: Asked,
     own: Own,
     as_of: Annotated[Instant, Query(description="As they were then, as far as the rows of the tables tell")],
     after: Annotated[str | None, Query(description="Only names after this one")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
 ) -> Response:
-    """Schedules by name as they were defined at a moment, by the tables; next times and runs are no part of that."""
+    """List schedules as they were defined at a given time, from the tables, without next times and runs."""
     connection = api.scheduler.connection
     queries = PlanQueries(connection.readers, connection.rules.partitions)
     stood = standing(await api.slowly(lambda: queries.schedule_changes(to_us(as_of))))

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, answer, answers, router
+from scylla_spark.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, Routes, answer
 from scylla_spark.api.follow.waits import came
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.ids import TaskId
@@ -27,7 +27,7 @@ from scylla_spark.errors import NotFoundError, UnreachableError
 from scylla_spark.io.kafka.command_sender import line_of
 from scylla_spark.task_states import ENDED
 
-routes = router()
+routes = Routes()
 MOST_GRACE_MS: Final = 3_600_000
 _GRACE_MS: Final = 10_000
 
@@ -49,7 +49,7 @@ Running = Annotated[
         "with or without it"
     ),
 ]
-_OF_ONE = (problems.INVALID, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
+_OF_ONE = (problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 
 
 class CancelView(KeyView):
@@ -73,18 +73,15 @@ class MoveBody(Body):
     delay: Annotated[Span | None, Field(description="From now")] = None
 
 
-@routes.post(
-    "/v1/tasks/{key}:cancel", operation_id="cancel_a_task",
-    responses=answers({200: CancelView, 202: CancelView}, problems.INVALID, problems.CONFLICT),
-)  # fmt: skip
-async def cancel(
+@routes.post("/v1/tasks/{key}:cancel", {200: CancelView, 202: CancelView}, problems.CONFLICT)
+async def cancel_task(
     api: Asked, key: TaskId, wait_ms: Patience = 5_000, running: Running = False, grace_ms: Grace = None
 ) -> Response:
-    """End a task without running it again; 409 if a dispatcher runs it or it has ended, 202 if nobody has answered yet.
+    """End a task without running it again.
 
-    It also holds for a key that is not there yet. A task that a worker has leased ends at once, and its worker is told to drop it.
-    With `running`, one that a dispatcher runs is answered when it has ended; one that returns all the same has succeeded, which is
-    a 409.
+    The answer is 409 if a dispatcher runs it or it has ended, and 202 if no dispatcher has answered yet. A cancel also holds for a key
+    that does not exist yet. A task that a worker has leased ends at once, and its worker is told to drop it. With `running`, a task that a
+    dispatcher runs is answered when it has ended. If it succeeds all the same, the answer is 409.
     """
     return await cancelled(api, TaskKey.parse(key), wait_ms, grace_of(grace_ms, running=running))
 
@@ -100,35 +97,25 @@ def grace_of(grace_ms: int | None, *, running: bool) -> int | None:
     return (grace_ms or _GRACE_MS) if running else None
 
 
-@routes.post(
-    "/v1/tasks/{key}:reschedule", operation_id="move_a_task_to_another_time", status_code=201,
-    responses=answers({201: CopyView}, problems.NOT_JSON, *_OF_ONE),
-)  # fmt: skip
-async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience = 5_000) -> Response:
-    """Cancel a task, and enqueue a copy at another time under the new key, once this very cancel has ended it.
+@routes.post("/v1/tasks/{key}:reschedule", {201: CopyView}, problems.NOT_JSON, *_OF_ONE)
+async def reschedule_task(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience = 5_000) -> Response:
+    """Cancel a task, and enqueue a copy at another time under a new key once this cancel has ended it.
 
-    Lane and uniqueness key stay. Where they have had that very time before, the copy is due some microseconds later.
+    Lane and uniqueness key stay. If they have had exactly that time before, the copy is due some microseconds later.
     """
     now = now_us()
     return await _moved(api, TaskKey.parse(key), moment(now, when.scheduled_time, when.delay), wait_ms)
 
 
-@routes.post(
-    "/v1/tasks/{key}:run_now",
-    operation_id="run_a_task_now",
-    status_code=201,
-    responses=answers({201: CopyView}, *_OF_ONE),
-)
-async def run_now(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
-    """Cancel a task that waits, and enqueue a copy that is due now."""
+@routes.post("/v1/tasks/{key}:run_now", {201: CopyView}, *_OF_ONE)
+async def run_task(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
+    """Cancel a waiting task, and enqueue a copy that is due now."""
     return await _moved(api, TaskKey.parse(key), now_us(), wait_ms)
 
 
-@routes.post(
-    "/v1/tasks/{key}:retry", operation_id="retry_a_task", status_code=201, responses=answers({201: CopyView}, *_OF_ONE)
-)
-async def retry(api: Asked, key: TaskId) -> Response:
-    """Enqueue a copy of an ended task, due now, under a new uniqueness key."""
+@routes.post("/v1/tasks/{key}:retry", {201: CopyView}, *_OF_ONE)
+async def retry_task(api: Asked, key: TaskId) -> Response:
+    """Enqueue a copy of an ended task that is due now, under a new uniqueness key."""
     old = TaskKey.parse(key)
     copy = await api.slowly(api.scheduler.task(old).retry)
     return _copied(old, copy.key)

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answers, router
+from scylla_spark.api.context import Api, Asked, Routes
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.arrow_upload import rows_of, task_of
 from scylla_spark.api.tasks.views import NewTask
@@ -25,7 +25,7 @@ from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError
 from scylla_spark.io.kafka.command_sender import ACKNOWLEDGED_S, left_s
 
-routes = router()
+routes = Routes()
 
 LINES: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -70,20 +70,15 @@ _BODY: Final = {
         },
     }
 }
-_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "One JSON line per task, in order, then one with both counts",
-        "content": {LINES: {"schema": {"$ref": "#/components/schemas/BulkItemView"}}},
-    }
+_ANSWER: Final = {
+    "description": "One JSON line per task, in order, then one with both counts",
+    "content": {LINES: {"schema": {"$ref": "#/components/schemas/BulkItemView"}}},
 }
 
 
-@routes.post(
-    "/v1/tasks:bulk", operation_id="enqueue_many_tasks", openapi_extra=_BODY,
-    responses=answers({}, problems.WRONG_MEDIA_TYPE, problems.INVALID) | _ANSWER,
-)  # fmt: skip
-async def bulk(api: Asked, request: Request) -> Response:
-    """Enqueue many tasks. Those that are refused leave the others alone; what was not acknowledged may exist all the same."""
+@routes.post("/v1/tasks:bulk", None, problems.WRONG_MEDIA_TYPE, shown=_ANSWER, openapi_extra=_BODY)
+async def enqueue_tasks(api: Asked, request: Request) -> Response:
+    """Enqueue many tasks. A refused task does not affect the others. A task that was not acknowledged may still exist."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     told = _Answers(api)
     try:

@@ -9,14 +9,14 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Own, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Own, Routes, answer
 from scylla_spark.api.schedules.definitions import name_of
 from scylla_spark.client.handlers import Catalogue, KnownHandler
 from scylla_spark.client.queues.handle import statuses
 from scylla_spark.core.access.scopes import QueueBounds
 from scylla_spark.errors import NotFoundError
 
-routes = router()
+routes = Routes()
 
 Name = Annotated[str, Path(min_length=1, max_length=600, description="Name of the handler, percent-encoded")]
 
@@ -45,20 +45,17 @@ class HandlersView(BaseModel):
     silent: Annotated[list[str], Field(description="Dispatchers that own partitions and did not answer")]
 
 
-@routes.get("/v1/handlers", operation_id="list_handlers", responses=answers({200: HandlersView}))
-async def page(api: Asked, own: Own) -> Response:
-    """The handlers that tasks can name, with the JSON schemas of their payloads, as the dispatchers say that own partitions now."""
+@routes.get("/v1/handlers", HandlersView)
+async def list_handlers(api: Asked, own: Own) -> Response:
+    """List the handlers that tasks can name, with the JSON schemas of their payloads. The dispatchers that own partitions report them."""
     found, queues = await api.handlers.now(), await api.planned(lambda: _queues(api, own))
     told = [_view(found, name, queues) for name in found.handlers]
     return answer({"handlers": told, "silent": [one.removeprefix("http://") for one in found.silent]})
 
 
-@routes.get(
-    "/v1/handlers/{name}", operation_id="get_a_handler",
-    responses=answers({200: HandlerView}, problems.INVALID, problems.NOT_FOUND),
-)  # fmt: skip
-async def get(api: Asked, own: Own, name: Name) -> Response:
-    """One handler."""
+@routes.get("/v1/handlers/{name}", HandlerView, problems.NOT_FOUND)
+async def get_handler(api: Asked, own: Own, name: Name) -> Response:
+    """Return one handler."""
     plain = name_of(name)
     found = await api.handlers.now()
     if plain not in found.handlers:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Own, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Own, Routes, answer
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.actions import CancelView, Patience, cancelled
 from scylla_spark.api.tasks.views import KeyView
@@ -21,7 +21,7 @@ from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.core.tasks.key_view import id_of, key_view
 from scylla_spark.errors import ArgumentError, NotFoundError
 
-routes = router()
+routes = Routes()
 
 _MOST_LOOKED_AT = 100  # tasks of a lane of which the queue is looked up, for who may not see all
 
@@ -49,26 +49,23 @@ class LaneView(BaseModel):
     tasks: Annotated[list[LaneTaskView], Field(description="In key order")]
 
 
-@routes.get(
-    "/v1/lanes/{ordering_id}",
-    operation_id="look_at_a_lane",
-    responses=answers({200: LaneView}, problems.INVALID, problems.NOT_FOUND),
-)
-async def get(api: Asked, own: Own, ordering_id: Lane, limit: Annotated[int, Query(ge=1, le=1_000)] = 20) -> Response:
-    """What a lane is doing and its next tasks: by its dispatcher, which tells of 50 at most, else by the tables."""
+@routes.get("/v1/lanes/{ordering_id}", LaneView, problems.NOT_FOUND)
+async def get_lane(
+    api: Asked, own: Own, ordering_id: Lane, limit: Annotated[int, Query(ge=1, le=1_000)] = 20
+) -> Response:
+    """Return the state of a lane and its next tasks. A dispatcher reports at most 50 tasks; without one the tables are read."""
     lane = _name(ordering_id)
     return answer(await api.slowly(lambda: _seen(api, lane, limit, own)))
 
 
 @routes.post(
-    "/v1/lanes/{ordering_id}:skip_head", operation_id="skip_the_head_of_a_lane",
-    responses=answers({200: CancelView, 202: CancelView}, problems.INVALID, problems.NOT_FOUND, problems.CONFLICT),
-)  # fmt: skip
-async def skip_head(
+    "/v1/lanes/{ordering_id}:skip_head", {200: CancelView, 202: CancelView}, problems.NOT_FOUND, problems.CONFLICT
+)
+async def skip_lane_head(
     api: Asked, own: Own, ordering_id: Lane, head: Annotated[str, Query(min_length=1, description="`head` of the lane as it was seen")],
     wait_ms: Patience = 5_000,
 ) -> Response:  # fmt: skip
-    """Cancel the head of a lane, so that the task behind it is next; 409 if it runs, or another is its head by now."""
+    """Cancel the head of a lane, so that the next task follows. The answer is 409 if it runs or is no longer the head."""
     lane, wanted = _name(ordering_id), TaskKey.parse(head)
     found = await api.slowly(lambda: _lane(api, lane, 1))
     if not await api.slowly(lambda: own.has(_queue(api, found["tasks"][0], own))):

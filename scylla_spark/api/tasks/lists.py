@@ -11,8 +11,7 @@ from fastapi import Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
+from scylla_spark.api.context import Api, Asked, Instant, Own, Routes, answer, iso_us
 from scylla_spark.api.tasks.actions import Grace, Running, grace_of
 from scylla_spark.api.tasks.views import RunView
 from scylla_spark.client.tasks import enqueue_arguments
@@ -30,7 +29,7 @@ from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.io.delta.task_pages import Urgency
 from scylla_spark.task_states import ENDED, OPEN, State
 
-routes = router()
+routes = Routes()
 
 _SENT_AT_ONCE = 5_000
 _DIGITS = 19  # of what fits into 64 bits
@@ -111,8 +110,8 @@ async def _fresh_handlers(api: Asked) -> None:
     await api.handlers.fresh()
 
 
-@routes.get("/v1/tasks", operation_id="list_tasks", responses=answers({200: PageView}, problems.INVALID))
-async def page(
+@routes.get("/v1/tasks", PageView)
+async def list_tasks(
     api: Asked,
     own: Own,
     _handlers: Annotated[None, Depends(_fresh_handlers)],
@@ -128,34 +127,26 @@ async def page(
         ),
     ] = "key",
 ) -> Response:
-    """Tasks in the order of their keys, backwards, or by urgency, from the tables, which lag behind by up to the trigger of ingest."""
+    """List tasks in the order of their keys, in reverse order, or by urgency. Tables lag behind by at most the trigger of ingest."""
     return await api.paged(limit, lambda: _page(api, _wanted(filter, own, now_us()), limit, cursor, as_of, order))
 
 
-@routes.get("/v1/tasks:count", operation_id="count_tasks", responses=answers({200: CountView}, problems.INVALID))
-def count(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = None) -> Response:
-    """How many tasks a filter chooses."""
+@routes.get("/v1/tasks:count", CountView)
+def count_tasks(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = None) -> Response:
+    """Count the tasks that match a filter."""
     now = now_us()
     return answer({"matched": api.pages.count(_wanted(filter, own, now), now=now, as_of_us=_us(as_of))})
 
 
-@routes.get(
-    "/v1/tasks:totals",
-    operation_id="count_tasks_by_queue_and_state",
-    responses=answers({200: TotalsView}, problems.INVALID),
-)
-def totals(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = None) -> Response:
-    """How many tasks each queue has in each state."""
+@routes.get("/v1/tasks:totals", TotalsView)
+def get_task_totals(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = None) -> Response:
+    """Count the tasks of each queue by state."""
     now = now_us()
     return answer({"totals": api.pages.totals(_wanted(filter, own, now), now=now, as_of_us=_us(as_of))})
 
 
-@routes.post(
-    "/v1/tasks:cancel",
-    operation_id="cancel_all_tasks_of_a_filter",
-    responses=answers({200: DoneView}, problems.INVALID),
-)
-async def cancel_all(
+@routes.post("/v1/tasks:cancel", DoneView)
+async def cancel_tasks(
     api: Asked,
     own: Own,
     filter: NeededFilter,
@@ -163,9 +154,9 @@ async def cancel_all(
     running: Running = False,
     grace_ms: Grace = None,
 ) -> Response:
-    """End all open tasks that a filter chooses, without running them again: sends a cancel for each; it does not wait for the ends.
+    """Send a cancel for every open task that matches a filter. The answer does not wait until they have ended.
 
-    What workers have leased ends at once; what a dispatcher runs goes on, unless `running` says that it is to end, too.
+    Tasks leased by workers end at once. Tasks that a dispatcher runs go on, unless `running` is set.
     """
     now, grace = now_us(), grace_of(grace_ms, running=running)
     wanted = _with_states(_wanted(filter, own, now), OPEN)
@@ -173,23 +164,20 @@ async def cancel_all(
     return answer(done | {"undo": _undo(filter, now) if done["sent"] else None})
 
 
-@routes.post(
-    "/v1/tasks:retry", operation_id="retry_all_tasks_of_a_filter", responses=answers({200: DoneView}, problems.INVALID)
-)
-async def retry_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
-    """Enqueue all ended tasks that a filter chooses once more, due now, under new keys."""
+@routes.post("/v1/tasks:retry", DoneView)
+async def retry_tasks(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
+    """Enqueue every ended task that matches a filter once more, due now, under new keys."""
     now = now_us()
     wanted = _with_states(_wanted(filter, own, now), ENDED)
     return answer(await api.at_length(lambda: _done(api, wanted, now, _copies, dry_run=dry_run)))
 
 
-@routes.post(
-    "/v1/tasks:restore",
-    operation_id="restore_all_tasks_of_a_filter",
-    responses=answers({200: DoneView}, problems.INVALID),
-)
-async def restore_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
-    """Enqueue all cancelled tasks that a filter chooses once more, under new keys, at their own times, or now where those have passed."""
+@routes.post("/v1/tasks:restore", DoneView)
+async def restore_tasks(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
+    """Enqueue every cancelled task that matches a filter once more, under a new key.
+
+    It is due at its own time, or now if that has passed.
+    """
     now = now_us()
     wanted = _with_states(_wanted(filter, own, now), (CANCELLED,))
     return answer(await api.at_length(lambda: _done(api, wanted, now, _restored, dry_run=dry_run)))

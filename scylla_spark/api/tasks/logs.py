@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, router
-from scylla_spark.api.http.event_stream import MEDIA_TYPE, EventStream
+from scylla_spark.api.context import Api, Asked, Routes, answer
+from scylla_spark.api.http.event_stream import MEDIA_TYPE, STREAM, EventStream
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.ids import TaskId
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of, place_of
@@ -26,7 +26,7 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.log import get_logger
 
 log = get_logger("api")
-routes = router()
+routes = Routes()
 
 _MOST_LINES: Final = 10_000
 _CURSOR: Final = re.compile(r"(\d{1,10})\.(\d{1,19})\.(\d{1,10})\.([01])")
@@ -55,19 +55,14 @@ Attempt = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Only this
 Cursor = Annotated[str | None, Query(max_length=50, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=_MOST_LINES, description="Most lines of a page")]
 LastEvent = Annotated[str | None, Header(max_length=50, description="`id` of the last event that was seen")]
-_ANSWERS: Final = answers({200: LinesView}, problems.INVALID, problems.NOT_FOUND)
-_ANSWERS[200] |= {
-    "description": "OK; if that is accepted, server-sent events of type `line`, whose data is a LineView, and `end`",
-    "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+_ANSWER: Final = {
+    "description": "OK; if the request accepts them, server-sent events of type `line`, whose data is a LineView, and `end`",
+    "content": STREAM,
 }
 
 
-@routes.get(
-    "/v1/tasks/{key}/logs",
-    operation_id="read_the_lines_of_a_task",
-    responses=_ANSWERS,
-)
-async def logs(
+@routes.get("/v1/tasks/{key}/logs", LinesView, problems.NOT_FOUND, shown=_ANSWER)
+async def get_task_logs(
     api: Asked,
     request: Request,
     key: TaskId,
@@ -76,7 +71,10 @@ async def logs(
     limit: Limit = 1_000,
     last_event_id: LastEvent = None,
 ) -> Response:
-    """What the attempts of a task have printed and logged. With `Accept: text/event-stream` lines come until the task has ended."""
+    """Return the lines that the attempts of a task printed and logged.
+
+    With `Accept: text/event-stream` lines follow until the task has ended.
+    """
     task = TaskKey.parse(key)
     streams = MEDIA_TYPE in request.headers.get("accept", "")
     wanted = LineFilter(attempt, _place((last_event_id if streams else None) or cursor))

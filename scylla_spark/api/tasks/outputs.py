@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Routes, answer
 from scylla_spark.api.tasks.ids import TaskId
 from scylla_spark.api.tasks.views import KeptOutputView, kept_output_view
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
@@ -22,7 +22,7 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.host.output_files import OutputFiles
 
-routes = router()
+routes = Routes()
 
 _CHUNK_BYTES: Final = 256 * 1024
 _NEVER_SHOWN: Final = {
@@ -40,32 +40,26 @@ class OutputsView(BaseModel):
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of the attempt")]
 Name = Annotated[str, Path(description="`name` of the output, percent-encoded")]
-_FILE: Final = answers({200: None}, problems.INVALID, problems.NOT_FOUND)
-_FILE[200] |= {
+_FILE: Final = {
     "description": "The file, to be saved",
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 
 
-@routes.get(
-    "/v1/tasks/{key}/attempts/{attempt}/outputs",
-    operation_id="list_the_outputs_of_an_attempt",
-    responses=answers({200: OutputsView}, problems.INVALID, problems.NOT_FOUND),
-)
-async def list_(api: Asked, key: TaskId, attempt: Number) -> Response:
-    """The files that an attempt has left behind, also while it runs, about a second later."""
+@routes.get("/v1/tasks/{key}/attempts/{attempt}/outputs", OutputsView, problems.NOT_FOUND)
+async def list_outputs(api: Asked, key: TaskId, attempt: Number) -> Response:
+    """List the output files of an attempt. Files of a running attempt appear after about a second."""
     task = TaskKey.parse(key)
     found = await api.slowly(lambda: _outputs(api, task, attempt))
     return answer({"outputs": [kept_output_view(task, attempt, one.link) for one in found]})
 
 
-@routes.get(
-    "/v1/tasks/{key}/attempts/{attempt}/outputs/{name}",
-    operation_id="read_an_output_of_an_attempt",
-    responses=_FILE,
-)
-async def read(api: Asked, key: TaskId, attempt: Number, name: Name) -> Response:
-    """A file that an attempt has left behind; `ETag` is its SHA-256. Always as an attachment: nobody has looked what is in it."""
+@routes.get("/v1/tasks/{key}/attempts/{attempt}/outputs/{name}", None, problems.NOT_FOUND, shown=_FILE)
+async def get_output(api: Asked, key: TaskId, attempt: Number, name: Name) -> Response:
+    """Download an output file of an attempt. `ETag` is its SHA-256.
+
+    It is always sent as an attachment, because its content is not checked.
+    """
     task, plain = TaskKey.parse(key), unquote(name)
 
     def opened() -> tuple[TaskOutput, BinaryIO]:

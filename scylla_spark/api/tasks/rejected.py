@@ -11,14 +11,14 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, answer, answers, iso_us, router
+from scylla_spark.api.context import Api, Asked, Instant, Routes, answer, iso_us
 from scylla_spark.api.schedules.definitions import name_of
 from scylla_spark.client.tasks.resend_rejected import repaired
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.delta.rejected_records import Beginnings, Place, RejectedRecords, place_of
 
-routes = router()
+routes = Routes()
 
 _SHOWN: Final = Beginnings(each=1024, read=64 * 1024 * 1024, told=4 * 1024 * 1024)
 
@@ -63,23 +63,18 @@ class ReplayView(BaseModel):
     dry_run: bool
 
 
-@routes.get(
-    "/v1/rejected", operation_id="list_refused_records", responses=answers({200: RejectedPageView}, problems.INVALID)
-)
-async def page(api: Asked, reason: Reason = None, since: Since = None, limit: Limit = 100) -> Response:
-    """Refused records, the newest first, with the beginnings of their values."""
+@routes.get("/v1/rejected", RejectedPageView)
+async def list_rejected_records(api: Asked, reason: Reason = None, since: Since = None, limit: Limit = 100) -> Response:
+    """List rejected records, newest first, with the beginnings of their values."""
     return answer({"rejected": await api.slowly(lambda: _page(api, reason, since, limit))})
 
 
-@routes.get(
-    "/v1/rejected/{topic}/{partition}/{offset}", operation_id="get_a_refused_record",
-    responses=answers({200: RejectedView}, problems.INVALID, problems.NOT_FOUND),
-)  # fmt: skip
-async def single(
+@routes.get("/v1/rejected/{topic}/{partition}/{offset}", RejectedView, problems.NOT_FOUND)
+async def get_rejected_record(
     api: Asked, topic: Annotated[str, Path(min_length=1, max_length=750)], partition: Annotated[int, Path(ge=0, lt=2**31)],
     offset: Annotated[int, Path(ge=0, lt=2**63)],
 ) -> Response:  # fmt: skip
-    """One refused record, with its value as the tables have it: the first MiB."""
+    """Return one rejected record. Its value is at most the first MiB, as the tables have it."""
     place = Place(name_of(topic), partition, offset)
     row = await api.slowly(lambda: _records(api).one(place))
     if row is None:
@@ -87,17 +82,16 @@ async def single(
     return answer(_shown(row, row["value"]))
 
 
-@routes.post(
-    "/v1/rejected:replay",
-    operation_id="send_refused_records_again",
-    responses=answers({200: ReplayView}, problems.INVALID),
-)
-async def replay(
+@routes.post("/v1/rejected:replay", ReplayView)
+async def replay_rejected_records(
     api: Asked, reason: Reason = None, since: Since = None, limit: Limit = 100,
     now: Annotated[bool, Query(description="They are due now, instead of at their own times")] = False,
     dry_run: Annotated[bool, Query(description="Only count")] = False,
 ) -> Response:  # fmt: skip
-    """Send refused records of the topic `tasks` again, under the right key and partition; those that would be refused again are left."""
+    """Send rejected records of the topic `tasks` again, with the right key and partition.
+
+    Records that would be rejected again are skipped.
+    """
     return answer(
         await api.at_length(lambda: _replayed(api, _chosen(api, reason, since, limit), reschedule=now, dry_run=dry_run))
     )

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Own, WaitMs, answer, answers, router
+from scylla_spark.api.context import Api, Asked, Own, Routes, WaitMs, answer
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.ids import TaskId
 from scylla_spark.api.tasks.views import (
@@ -37,7 +37,7 @@ from scylla_spark.core.tasks.status import TaskStatus
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
 
-routes = router()
+routes = Routes()
 
 Wait = Annotated[
     Literal["none", "visible", "done"],
@@ -66,27 +66,24 @@ Unique = Annotated[
     ),
 ]
 _MOST_ATTEMPTS: Final = 100  # each may have an error of a quarter of a MiB
-_IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
-_ACCEPTS: dict[int, Any] = {200: ResultView | AcceptedView, 202: AcceptedView}
+_IN = (problems.NOT_JSON,)
+_ACCEPTS: dict[int, Any] = {202: AcceptedView, 200: ResultView | AcceptedView}
 
 
-@routes.put("/v1/tasks/{key}", operation_id="put_a_task", status_code=202, responses=answers(_ACCEPTS, *_IN))
-async def put(
+@routes.put("/v1/tasks/{key}", _ACCEPTS, *_IN)
+async def put_task(
     api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait_ms: Patience = 10_000, trace: Trace = None
 ) -> Response:  # fmt: skip
-    """Enqueue the task of a key, or overwrite its data. The same request again changes nothing; an ended task stays as it is."""
+    """Enqueue the task with this key, or replace its data. Repeating the same request changes nothing. An ended task stays as it is."""
     return await _put(api, task.within(trace).command(TaskKey.parse(key), now_us()), wait, wait_ms)
 
 
-@routes.post(
-    "/v1/tasks", operation_id="enqueue_a_task", status_code=202,
-    responses=answers(_ACCEPTS, *_IN, problems.KEY_REUSED, problems.CONFLICT),
-)  # fmt: skip
-async def post(
+@routes.post("/v1/tasks", _ACCEPTS, *_IN, problems.KEY_REUSED, problems.CONFLICT)
+async def enqueue_task(
     api: Asked, task: NewTask, wait: Wait = "none", wait_ms: Patience = 10_000, idempotency_key: IdempotencyKey = None,
     unique: Unique = False, trace: Trace = None,
 ) -> Response:  # fmt: skip
-    """Enqueue a task; of its key what is not given is made up. With all three parts given this is the same as PUT."""
+    """Enqueue a task. Missing parts of its key are generated. With all three parts given this is the same as PUT."""
     task = task.within(trace)
     if unique == "open":
         task = task.model_copy(update={"unique": unique})
@@ -101,13 +98,9 @@ async def post(
     return await _enqueued(api, command, wait, wait_ms)
 
 
-@routes.get(
-    "/v1/tasks/{key}",
-    operation_id="get_a_task",
-    responses=answers({200: TaskView}, problems.INVALID, problems.NOT_FOUND),
-)
-def get(api: Asked, key: TaskId) -> Response:
-    """How a task stands now, by tables and logs."""
+@routes.get("/v1/tasks/{key}", TaskView, problems.NOT_FOUND)
+def get_task(api: Asked, key: TaskId) -> Response:
+    """Return the current status of a task, from tables and logs."""
     return answer(task_view(api.tasks.status(TaskKey.parse(key), live=True)))
 
 
@@ -118,16 +111,12 @@ class AttemptsView(BaseModel):
     next: Annotated[int | None, Field(description="`before` of the page with earlier ones; null: there are none")]
 
 
-@routes.get(
-    "/v1/tasks/{key}/attempts",
-    operation_id="list_the_attempts_of_a_task",
-    responses=answers({200: AttemptsView}, problems.INVALID, problems.NOT_FOUND),
-)
-def attempts(
+@routes.get("/v1/tasks/{key}/attempts", AttemptsView, problems.NOT_FOUND)
+def list_attempts(
     api: Asked, key: TaskId, limit: Annotated[int, Query(ge=1, le=_MOST_ATTEMPTS, description="Most attempts of a page")] = _MOST_ATTEMPTS,
     before: Annotated[int | None, Query(ge=2, lt=2**31, description="Only those with smaller numbers: for earlier ones")] = None,
 ) -> Response:  # fmt: skip
-    """The newest recorded attempts of a task, in order; a task that is tried for ever has very many, so there are pages."""
+    """List the newest recorded attempts of a task, in order. Older attempts are on further pages."""
     task = TaskKey.parse(key)
     found = api.tasks.attempts(task, limit + 1, before)
     shown = found[-limit:]
@@ -156,24 +145,16 @@ class ExplanationView(BaseModel):
     ]
 
 
-@routes.get(
-    "/v1/tasks/{key}/explain",
-    operation_id="explain_why_a_task_is_not_running",
-    responses=answers({200: ExplanationView}, problems.INVALID, problems.NOT_FOUND),
-)
-async def explain(api: Asked, own: Own, key: TaskId) -> Response:
-    """Why a task is not running, by its dispatcher, else by tables and logs."""
+@routes.get("/v1/tasks/{key}/explain", ExplanationView, problems.NOT_FOUND)
+async def explain_task(api: Asked, own: Own, key: TaskId) -> Response:
+    """Explain why a task is not running, from its dispatcher or else from tables and logs."""
     said = await explained(api, own, TaskKey.parse(key))
     return answer({name: said[name] for name in ("state", "why", "reason", "attempts", "source", "conditions")})
 
 
-@routes.get(
-    "/v1/tasks/{key}/result",
-    operation_id="wait_for_the_result_of_a_task",
-    responses=answers({200: ResultView, 202: ResultView}, problems.INVALID, problems.NOT_FOUND),
-)
-async def result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 0) -> Response:
-    """How a task ended; 202 if it has not within the time given."""
+@routes.get("/v1/tasks/{key}/result", {200: ResultView, 202: ResultView}, problems.NOT_FOUND)
+async def get_task_result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 0) -> Response:
+    """Return how a task ended. The answer is 202 if it has not ended within the given time."""
     task = TaskKey.parse(key)
     status = await run_in_threadpool(api.tasks.status, task)
     if status.open and wait_ms:

@@ -67,7 +67,7 @@ def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(crash_site):
         ) as answer:
             return {(one["name"], one["operation"], one["status"]) for one in json.load(answer)["entries"]}
 
-    wanted = {("", "", 401), ("worker", "get_a_queue", 403)}
+    wanted = {("", "", 401), ("worker", "get_queue", 403)}
     eventually(lambda: entries() >= wanted, 120, "the table says who was not allowed to", entries)
     for secret in (reader[-64:], leaser[-64:]):
         assert secret not in listed.stdout + process.told()

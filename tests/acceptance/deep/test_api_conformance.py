@@ -18,8 +18,8 @@ from schemathesis.specs.openapi.checks import (
 from tests.support.openapi_file import FILE
 
 EXAMPLES = 15
-CLOSES = frozenset({"create_a_token"})  # with its first success all others would be refused
-COSTLY = {"tell_what_would_have_been_under_other_limits": 3}  # examples of what takes a process of its own
+CLOSES = frozenset({"create_token"})  # with its first success all others would be refused
+COSTLY = {"simulate_queue": 3}  # examples of what takes a process of its own
 _PATIENCE_MS = 50  # of requests that wait: what they wait for does not come
 CHECKS = (status_code_conformance, content_type_conformance, response_schema_conformance)
 

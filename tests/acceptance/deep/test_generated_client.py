@@ -12,15 +12,15 @@ from tests.support.openapi_file import FILE
 PROGRAM = """
 import importlib, json, pkgutil, sys
 import client
-from client.api.default import count_tasks, enqueue_a_task, get_a_task, put_a_queue, sync_a_worker, wait_for_the_result_of_a_task
-from client.models import EnqueueATaskWait, NewTask, NewTaskPayloadType0, Problem
+from client.api.default import count_tasks, enqueue_task, get_task, put_queue, sync_worker, get_task_result
+from client.models import EnqueueTaskWait, NewTask, NewTaskPayloadType0, Problem
 
 found = [importlib.import_module(module.name) for module in pkgutil.walk_packages(client.__path__, "client.")]
 api = client.Client(sys.argv[1])
 task = NewTask(handler="work", payload=NewTaskPayloadType0.from_dict({"mark": "generated"}))
-done = enqueue_a_task.sync(client=api, body=task, wait=EnqueueATaskWait.DONE, wait_ms=60_000)
-again = get_a_task.sync(done.id, client=api)
-nobody = get_a_task.sync("2026-01-01T00:00:00Z,none,none", client=api)
+done = enqueue_task.sync(client=api, body=task, wait=EnqueueTaskWait.DONE, wait_ms=60_000)
+again = get_task.sync(done.id, client=api)
+nobody = get_task.sync("2026-01-01T00:00:00Z,none,none", client=api)
 print(json.dumps({
     "modules": len(found), "state": again.state, "result": done.result, "count": count_tasks.sync(client=api).matched >= 0,
     "problem": isinstance(nobody, Problem) and nobody.type_,

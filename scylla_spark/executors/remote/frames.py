@@ -137,7 +137,9 @@ def read_success(record: list[Any]) -> Report:
         ProtocolError: it is not of that form.
     """
     number, started_us, duration_us = record
-    if not (_is_count(number) and _is_count(started_us) and _is_count(duration_us)):
+    if not (type(number) is type(started_us) is type(duration_us) is int) or not (
+        0 <= number <= _MOST and 0 <= started_us <= _MOST and 0 <= duration_us <= _MOST
+    ):  # spelled out: it is called for each task
         raise ProtocolError("a success that is not an id and two times")
     return Report(number, PLAIN_SUCCESS, started_us, duration_us)
 

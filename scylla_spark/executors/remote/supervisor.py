@@ -52,6 +52,7 @@ from scylla_spark.handlers.framing import ProtocolError
 LOST: Final = "executor_lost"
 _LONGEST_TICK_US: Final = 1_000_000
 _FREE_LOSSES: Final = 2
+_PORTIONS: Final = 4  # in which what waits is spread over each worker, so that the last ones find their loads alike
 _MOST_KEYS: Final = 100_000  # whose free losses are counted; the oldest is forgotten first
 
 
@@ -429,28 +430,39 @@ class RemoteSupervisor:
         return found
 
     def _share_out(self, backlog: Backlog, shares: Sequence[_Share]) -> None:
+        """Spreads calls over workers in portions: each goes to the emptiest that runs its handler, up to the load of the next one."""
         passed_over = 0
         while passed_over < backlog.ready and (handler := backlog.head()) is not None:
-            free = [one for one in shares if one.room > 0]
-            share = min((one for one in free if one.runs(handler)), key=_Share.load, default=None)
-            if share is None:
-                if not free:
+            able = sorted((one for one in shares if one.room > 0 and one.runs(handler)), key=_Share.load)
+            if not able:
+                if not any(one.room > 0 for one in shares):
                     break
                 backlog.pass_over()  # what other handlers wait for must not wait behind one that these workers lack
                 passed_over += 1
                 continue
+            to_next = able[1].load() - able[0].load() if len(able) > 1 else able[0].room
+            portion = max(1, to_next, backlog.ready // (_PORTIONS * len(able)))
+            if not self._give_portion(backlog, handler, able[0], portion):
+                break
+
+    def _give_portion(self, backlog: Backlog, handler: str, share: _Share, most: int) -> bool:
+        """Gives a worker up to so many calls of the handler that is next; False if none of those that wait can start."""
+        single = self._max_batch(handler) is None
+        for _ in range(most):
+            if share.room <= 0 or backlog.head() != handler:
+                break
             items = backlog.take()
             if not items:
-                break
+                return False
             if not share.runs(items[0].handler):  # all tasks of the head wait for others of their lanes
                 backlog.put_back(items)
-                continue
+                break
             share.add(items)
             last = items[-1]
-            if len(items) == 1 and self._max_batch(last.handler) is None:
-                while share.room > 0 and (behind := backlog.follower(last)) is not None:
-                    share.add([behind])
-                    last = behind
+            while single and share.room > 0 and (behind := backlog.follower(last)) is not None:
+                share.add([behind])
+                last = behind
+        return True
 
     def _max_batch(self, handler: str) -> int | None:
         return self._handlers[handler].max_batch

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.core.tasks.output import OutputTerms
-from scylla_spark.defaults import LONGEST_RUN_S
+from scylla_spark.defaults import LONGEST_RUN_S, MIN_CHILDREN
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.local.local_executors import LocalExecutors
@@ -126,7 +126,7 @@ def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalExecutors:
         apart = Sandboxed(info.name, info.isolation, modules, [*hidden], [*readable])
         return make(min_children=0, apart=apart)
 
-    pool = LocalExecutors(make(min_children=1), own, in_background=True)
+    pool = LocalExecutors(make(min_children=min(MIN_CHILDREN, config.children)), own, in_background=True)
     if config.outputs is not None:
         pool.keep_outputs(config.outputs)
     if lines is not None:

@@ -124,11 +124,11 @@ $(STAMPS)/docs: requirements-docs.lock $(STAMPS)/packages
 	@VIRTUAL_ENV=$(VENV)/docs $(BIN)/uv pip install --quiet --require-hashes -r requirements-docs.lock
 	@touch $@
 
-docs: $(STAMPS)/docs ## the documentation site, in build/site; a broken link is an error
+docs: $(STAMPS)/docs $(STAMPS)/project ## the documentation site with the reference from the code, in build/site; a broken link is an error
 	@$(MKDOCS) build --quiet --strict
 	@echo "open build/site/index.html"
 
-docs-serve: $(STAMPS)/docs ## serve the documentation site on loopback, and build it again when a page changes
+docs-serve: $(STAMPS)/docs $(STAMPS)/project ## serve the documentation site on loopback, and build it again when a page changes
 	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8001
 
 lint: setup ## ruff (rules and format), the language of texts, and mypy

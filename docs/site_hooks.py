@@ -1,8 +1,11 @@
-"""Steps of the site's build that MkDocs does not have: pages and files that are stored outside of `docs`."""
+"""Steps of the site's build that MkDocs does not have: pages that are made from the code, and files outside of `docs`."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +20,25 @@ _CODE_IN_TABLE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the changelog, the page for contributors, the settings file and the examples."""
+    """Adds the reference, the changelog, the page for contributors, the settings file and the examples."""
+    for page, text in _reference().items():
+        files.append(File.generated(config, page, content=text))
     for page, source in _PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text().replace("](docs/", "](")))
-    settings = f"# Settings\n\nThis is the file `{_SETTINGS}`.\n\n```toml\n{(ROOT / _SETTINGS).read_text()}```\n"
-    files.append(File.generated(config, "settings.md", content=settings))
+    settings = f"# Settings file\n\nThis is the file `{_SETTINGS}`.\n\n```toml\n{(ROOT / _SETTINGS).read_text()}```\n"
+    files.append(File.generated(config, "reference/settings-file.md", content=settings))
     for path in sorted((ROOT / "examples").rglob("*.*")):
         if path.is_file() and path.suffix != ".pyc":
             files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     return files
+
+
+def _reference() -> dict[str, str]:
+    """Page → Markdown, made by the Python of the project: that of the site does not have the packages of the code."""
+    python = Path(sys.prefix).parent / "bin" / "python"
+    made = subprocess.run([python, ROOT / "tools" / "reference_pages.py"], stdout=subprocess.PIPE, check=True)
+    pages: dict[str, str] = json.loads(made.stdout)
+    return pages
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -92,8 +92,12 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
     view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
     behind = Access(app, settings.api, view, api.audit.note)
     pages = Dashboard(
-        behind, settings.api.public_url, desk_secret(settings), lambda code: api.login_codes.redeemed(code, now_us()), fields_by_kind(),
-    )  # fmt: skip
+        behind,
+        settings.api.public_url,
+        desk_secret(settings),
+        lambda code: api.login_codes.redeemed(code, now_us()),
+        fields_by_kind(),
+    )
     return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes, api.desks.on_the_way)
 
 
@@ -118,9 +122,15 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
             await anyio.to_thread.run_sync(api.scheduler.close)
 
     app = FastAPI(
-        title="scylla-spark", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
+        title="scylla-spark",
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
         description="Tasks, schedules and lanes of one deployment.",
-    )  # fmt: skip
+    )
     app.state.api = api
     app.state.overviews = Overviews(api)
     app.state.check_queues = check_queues  # handed over, as routes cannot import what imports them

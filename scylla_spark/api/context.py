@@ -237,8 +237,10 @@ def _instant(value: object) -> datetime:
 
 
 Instant = Annotated[
-    datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T09:00:00Z"]})
-]  # fmt: skip
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T09:00:00Z"]}),
+]
 """An instant: RFC 3339 with a zone."""
 
 
@@ -366,9 +368,18 @@ def _responses(models: Mapping[int, Any], kinds: Iterable[problems.Kind]) -> dic
 
 
 _ALWAYS: Final = (
-    problems.BAD_REQUEST, problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.FOREIGN_SITE, problems.WRONG_HOST,
-    problems.HEADERS_TOO_LARGE, problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE, problems.INVALID
-)  # fmt: skip
+    problems.BAD_REQUEST,
+    problems.UNAUTHENTICATED,
+    problems.FORBIDDEN,
+    problems.FOREIGN_SITE,
+    problems.WRONG_HOST,
+    problems.HEADERS_TOO_LARGE,
+    problems.BUSY,
+    problems.TOO_SLOW,
+    problems.TOO_LARGE,
+    problems.UNREACHABLE,
+    problems.INVALID,
+)
 
 
 def iso_us(us: int | None) -> str | None:

@@ -39,9 +39,11 @@ _PROBLEM: Final = {
 }
 
 _TOKEN: Final = {
-    "type": "http", "scheme": "bearer", "bearerFormat": "ss_<id>_<secret>",
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "ss_<id>_<secret>",
     "description": "Needed by all but /healthz, unless no token is stored and the API listens on loopback.",
-}  # fmt: skip
+}
 
 
 def described(app: FastAPI) -> dict[str, Any]:

@@ -64,10 +64,33 @@ UNREACHABLE: Final = Kind("unreachable", 503, "A server that is needed does not 
 TIMED_OUT: Final = Kind("timed-out", 504, "What was waited for did not happen in time")
 
 KINDS: Final = (
-    NOT_JSON, NOT_READY, REPLACED, OUT_OF_ORDER, SUPERSEDED,
-    BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, FOREIGN_SITE, NOT_FOUND, NO_SUCH_PATH, NO_SUCH_METHOD, TOO_SLOW, CONFLICT, CHANGED, TOO_LARGE,
-    WRONG_MEDIA_TYPE, WRONG_HOST, INVALID, KEY_REUSED, IF_MATCH_NEEDED, BUSY, HEADERS_TOO_LARGE, DEFECT, UNREACHABLE, TIMED_OUT,
-)  # fmt: skip
+    NOT_JSON,
+    NOT_READY,
+    REPLACED,
+    OUT_OF_ORDER,
+    SUPERSEDED,
+    BAD_REQUEST,
+    UNAUTHENTICATED,
+    FORBIDDEN,
+    FOREIGN_SITE,
+    NOT_FOUND,
+    NO_SUCH_PATH,
+    NO_SUCH_METHOD,
+    TOO_SLOW,
+    CONFLICT,
+    CHANGED,
+    TOO_LARGE,
+    WRONG_MEDIA_TYPE,
+    WRONG_HOST,
+    INVALID,
+    KEY_REUSED,
+    IF_MATCH_NEEDED,
+    BUSY,
+    HEADERS_TOO_LARGE,
+    DEFECT,
+    UNREACHABLE,
+    TIMED_OUT,
+)
 
 _OF_ERRORS: Final[tuple[tuple[type[errors.SchedulerError], Kind], ...]] = (
     (errors.ArgumentError, INVALID),
@@ -106,8 +129,12 @@ def document(kind: Kind, detail: str, **more: Any) -> dict[str, Any]:
 
 
 def answer(
-    kind: Kind, detail: str, headers: Mapping[str, str] | None = None, spliced: Mapping[str, bytes] | None = None, **more: Any
-) -> Response:  # fmt: skip
+    kind: Kind,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    spliced: Mapping[str, bytes] | None = None,
+    **more: Any,
+) -> Response:
     """A problem document as an answer.
 
     Args:

@@ -58,8 +58,13 @@ def check_form(request: Request, form: Mapping[str, str], session: Session | Non
         raise ApiProblem(403, {"title": "Another site has sent this form", "detail": "Nothing was done."})
     if not sessions.is_form_token(session, form.get(FORM_TOKEN, "")):
         raise ApiProblem(
-            403, {"title": "The page is too old", "detail": "Nothing was done.", "hint": "Load the page again, then repeat it."}
-        )  # fmt: skip
+            403,
+            {
+                "title": "The page is too old",
+                "detail": "Nothing was done.",
+                "hint": "Load the page again, then repeat it.",
+            },
+        )
 
 
 def _shows_its_page(request: Request) -> bool:

@@ -45,9 +45,17 @@ async def look(page: Page) -> Response:
     ended = found["tasks"]
     known = await _known(page, lane, filter_term("lane", name), ended)
     return page.shown(
-        "lane.html", place="lanes", lane_name=name, more=len(lane["tasks"]) == _SHOWN, ended_more=found["next"] is not None, lane=lane,
-        tasks=expected_starts(lane["tasks"], known, page.now, lane["head"]), ended=ended, wanted=filter_term("lane", name), since=since,
-    )  # fmt: skip
+        "lane.html",
+        place="lanes",
+        lane_name=name,
+        more=len(lane["tasks"]) == _SHOWN,
+        ended_more=found["next"] is not None,
+        lane=lane,
+        tasks=expected_starts(lane["tasks"], known, page.now, lane["head"]),
+        ended=ended,
+        wanted=filter_term("lane", name),
+        since=since,
+    )
 
 
 async def _then(page: Page, name: str, since: str, at_us: int) -> Response:
@@ -61,9 +69,17 @@ async def _then(page: Page, name: str, since: str, at_us: int) -> Response:
     wanted = f"{term} state:ended ended:>{iso(max(begin_us, 0))}"
     ended = await page.own.get("/v1/tasks", filter=wanted, as_of=as_of, limit=_ENDED, order="newest")
     return page.shown(
-        "lane_then.html", place="lanes", lane_name=name, as_of=as_of, tasks=stood["tasks"], more=stood["next"] is not None,
-        ended=ended["tasks"], ended_more=ended["next"] is not None, wanted=term, since=since,
-    )  # fmt: skip
+        "lane_then.html",
+        place="lanes",
+        lane_name=name,
+        as_of=as_of,
+        tasks=stood["tasks"],
+        more=stood["next"] is not None,
+        ended=ended["tasks"],
+        ended_more=ended["next"] is not None,
+        wanted=term,
+        since=since,
+    )
 
 
 async def skip_head(page: Page) -> Response:

@@ -123,10 +123,14 @@ def strips(cells: Mapping[str, Sequence[Cell]], window: Window, link: Link) -> l
 def together(cells: Sequence[Cell]) -> Cell:
     """Several stretches as one: counts added, of all others the largest."""
     return Cell(
-        cells[0].at_us, sum(cell.started for cell in cells), _most(cell.p50_ms for cell in cells),
-        _most(cell.p99_ms for cell in cells), _most(cell.worst_ms for cell in cells), sum(cell.open for cell in cells),
+        cells[0].at_us,
+        sum(cell.started for cell in cells),
+        _most(cell.p50_ms for cell in cells),
+        _most(cell.p99_ms for cell in cells),
+        _most(cell.worst_ms for cell in cells),
+        sum(cell.open for cell in cells),
         _most(cell.open_ms for cell in cells),
-    )  # fmt: skip
+    )
 
 
 def hours_axis(window: Window) -> Markup:

@@ -55,9 +55,11 @@ def _place(page: Page) -> str:
 def _shown(overview: dict[str, Any], defined: list[dict[str, Any]], after: str) -> dict[str, Any]:
     """What the template is given."""
     return {
-        "overview": overview, "states": _states(overview), "curves": _curves(overview["history"]),
+        "overview": overview,
+        "states": _states(overview),
+        "curves": _curves(overview["history"]),
         **_queues(overview, defined, after),
-    }  # fmt: skip
+    }
 
 
 def _states(overview: dict[str, Any]) -> list[dict[str, Any]]:
@@ -82,21 +84,32 @@ def _queues(overview: dict[str, Any], defined: list[dict[str, Any]], after: str)
     first = bisect_right(names, after)
     page = names[first : first + _LISTED]
     return {
-        "queues": [_queue(name, counts.get(name, {}), known.get(name)) for name in page], "all_queues": len(names),
-        "first_queue": first + 1, "after": after, "following": page[-1] if first + _LISTED < len(names) else None,
-    }  # fmt: skip
+        "queues": [_queue(name, counts.get(name, {}), known.get(name)) for name in page],
+        "all_queues": len(names),
+        "first_queue": first + 1,
+        "after": after,
+        "following": page[-1] if first + _LISTED < len(names) else None,
+    }
 
 
 def _queue(name: str, states: dict[str, int], defined: dict[str, Any] | None) -> dict[str, Any]:
     fields = defined["fields"] if defined is not None else {}
     limit = fields.get("concurrency")
     return {
-        "name": name, "states": states, "paused": bool(fields.get("paused")), "limit": limit, "rate": fields.get("rate"),
-        "share": min(states.get("running", 0) / limit, 1.0) if limit else None, "defined": defined is not None,
+        "name": name,
+        "states": states,
+        "paused": bool(fields.get("paused")),
+        "limit": limit,
+        "rate": fields.get("rate"),
+        "share": min(states.get("running", 0) / limit, 1.0) if limit else None,
+        "defined": defined is not None,
         "pull": fields.get("mode") == "pull",
-    }  # fmt: skip
+    }
 
 
 ROUTES: Final = (
-    shows("/ui/now", look), shows("/ui/now/live", follow), acts("/ui/now:pause", pause), acts("/ui/now:resume", resume),
-)  # fmt: skip
+    shows("/ui/now", look),
+    shows("/ui/now/live", follow),
+    acts("/ui/now:pause", pause),
+    acts("/ui/now:resume", resume),
+)

@@ -132,9 +132,14 @@ class OwnApi:
         outer = {name: self._outer[name] for name in ("type", "asgi", "http_version", "scheme", "client", "server")}
         words = urlencode({name: _text(value) for name, value in query.items() if value not in (None, "")})
         return outer | {
-            "method": method, "path": path, "raw_path": path.encode(), "root_path": "", "headers": [*given, *headers],
-            "query_string": words.encode(), VOUCHED_TOKEN: self._vouch,
-        }  # fmt: skip
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "headers": [*given, *headers],
+            "query_string": words.encode(),
+            VOUCHED_TOKEN: self._vouch,
+        }
 
 
 class _Answer:

@@ -30,8 +30,13 @@ from scylla_spark.visible import visible
 log = get_logger("dashboard")
 
 NAVIGATION: Final = (
-    ("now", "Now"), ("tasks", "Tasks"), ("lanes", "Lane"), ("schedules", "Schedules"), ("time", "Time machine"), ("system", "System"),
-)  # fmt: skip
+    ("now", "Now"),
+    ("tasks", "Tasks"),
+    ("lanes", "Lane"),
+    ("schedules", "Schedules"),
+    ("time", "Time machine"),
+    ("system", "System"),
+)
 """The six screens: their path below `/ui/`, and their name."""
 _SAID: Final = "said"
 _WARNED: Final = "warned"
@@ -93,17 +98,30 @@ def _templates(prefix: str) -> Environment:
     """The templates whose links begin with a prefix. Each is compiled once per process, which takes tens of milliseconds."""
     assets = Assets()
     found = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
-    )  # fmt: skip
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
     found.filters |= {
-        "count": value_texts.count_text, "span": value_texts.span_text, "ms": value_texts.ms_text, "name": value_texts.name_markup,
-        "segment": value_texts.segment, "json": value_texts.json_text, "seen": visible, "lines": value_texts.lines_text,
-    }  # fmt: skip
+        "count": value_texts.count_text,
+        "span": value_texts.span_text,
+        "ms": value_texts.ms_text,
+        "name": value_texts.name_markup,
+        "segment": value_texts.segment,
+        "json": value_texts.json_text,
+        "seen": visible,
+        "lines": value_texts.lines_text,
+    }
     found.globals |= {
-        "navigation": NAVIGATION, "url": lambda path, **query: prefix + within(path, **query),
-        "static": lambda name: prefix + assets.path(name), "sparkline": charts.sparkline, "filter_term": value_texts.filter_term,
-    }  # fmt: skip
+        "navigation": NAVIGATION,
+        "url": lambda path, **query: prefix + within(path, **query),
+        "static": lambda name: prefix + assets.path(name),
+        "sparkline": charts.sparkline,
+        "filter_term": value_texts.filter_term,
+    }
     return found
 
 
@@ -166,9 +184,15 @@ class Page:
         """
         said, warned = (self._told(name) for name in (_SAID, _WARNED))
         text = self.site.templates.get_template(template).render(
-            page=self, now=self.now, said=said, warned=warned, form_token=self.site.sessions.form_token(self.session),
-            form_id=secrets.token_hex(8), moment=lambda text: value_texts.moment_markup(text, self.now), **values,
-        )  # fmt: skip
+            page=self,
+            now=self.now,
+            said=said,
+            warned=warned,
+            form_token=self.site.sessions.form_token(self.session),
+            form_id=secrets.token_hex(8),
+            moment=lambda text: value_texts.moment_markup(text, self.now),
+            **values,
+        )
         answer = HTMLResponse(text, status)
         for name in [name for name, text in ((_SAID, said), (_WARNED, warned)) if text]:
             self.take_cookie(answer, name)
@@ -211,9 +235,14 @@ class Page:
         """
         secure = self.site.public_url.startswith("https:") or self.request.url.scheme == "https"
         answer.set_cookie(
-            self.site.sessions.cookie(name), value, max_age=seconds, path=self.site.prefix or "/", secure=secure, httponly=True,
+            self.site.sessions.cookie(name),
+            value,
+            max_age=seconds,
+            path=self.site.prefix or "/",
+            secure=secure,
+            httponly=True,
             samesite="lax",
-        )  # fmt: skip
+        )
 
     def take_cookie(self, answer: Response, name: str) -> None:
         """Takes away from the browser what `set_cookie` has given."""

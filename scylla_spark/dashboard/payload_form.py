@@ -156,9 +156,15 @@ def _field(name: str, part: object, root: dict[str, Any], *, needed: bool) -> Fi
     kind = "choice" if choices else _kind(said)
     default = json.dumps(said["default"], ensure_ascii=False) if said.get("default") is not None else ""
     return Field(
-        name, kind, _short(said.get("title")) or name, _short(said.get("description")), needed, choices, default[:_MOST_TEXT],
+        name,
+        kind,
+        _short(said.get("title")) or name,
+        _short(said.get("description")),
+        needed,
+        choices,
+        default[:_MOST_TEXT],
         {word: said[word] for word in _LIMITS if _is_number(said.get(word))},
-    )  # fmt: skip
+    )
 
 
 def _kind(said: dict[str, Any]) -> str:

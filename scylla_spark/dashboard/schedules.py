@@ -57,15 +57,22 @@ async def fires(page: Page) -> Response:
     as_of = instant_text("as_of", page.asked("as_of")) if page.asked("as_of") else None
     begin, end = page.asked("from"), as_of or page.asked("to")
     window = {
-        "from": iso(instant_given("from", begin)) if begin else None, "to": iso(instant_given("to", end)) if end else None,
-    }  # fmt: skip
+        "from": iso(instant_given("from", begin)) if begin else None,
+        "to": iso(instant_given("to", end)) if end else None,
+    }
     found = await page.own.get("/v1/fires", **window, verdict=verdict, limit=_LISTED)
     rows = [_fire(row) for row in found["fires"]]
     full = len(rows) == _LISTED
     return page.shown(
-        "fires.html", place="schedules", fires=rows, verdicts=VERDICTS, verdict=verdict, window=window, full=full,
+        "fires.html",
+        place="schedules",
+        fires=rows,
+        verdicts=VERDICTS,
+        verdict=verdict,
+        window=window,
+        full=full,
         as_of=as_of,
-    )  # fmt: skip
+    )
 
 
 async def _past(page: Page, as_of: str) -> Response:
@@ -164,9 +171,12 @@ def _backfill(form: Mapping[str, str]) -> dict[str, Any]:
     """The body that asks for a backfill."""
     running = whole_given("At once", form.get("max_running", "1"), "It is a number from 1 to 100.")
     return {
-        "begin": _end_of("begin", form), "end": _end_of("end", form),
-        "order": form.get("order", "oldest"), "max_running": running, "reprocess": form.get("reprocess", "none"),
-    }  # fmt: skip
+        "begin": _end_of("begin", form),
+        "end": _end_of("end", form),
+        "order": form.get("order", "oldest"),
+        "max_running": running,
+        "reprocess": form.get("reprocess", "none"),
+    }
 
 
 def _end_of(name: str, form: Mapping[str, str]) -> str | int:
@@ -186,16 +196,27 @@ async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: di
     schedule = await page.own.get(path)
     when = iso(instant_given("at", at)) if at else None
     times, told, said, filled = await asyncio.gather(
-        _times(page, path), page.own.get(f"{path}/fires", limit=_FIRES), page.own.get(f"{path}:explain", at=when),
+        _times(page, path),
+        page.own.get(f"{path}/fires", limit=_FIRES),
+        page.own.get(f"{path}:explain", at=when),
         page.own.get(f"{path}/backfills"),
-    )  # fmt: skip
+    )
     return page.shown(
-        "schedule.html", place="schedules", schedule=schedule, times=times, fires=[_fire(row) for row in told["fires"]],
-        backfills=filled["backfills"], complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
+        "schedule.html",
+        place="schedules",
+        schedule=schedule,
+        times=times,
+        fires=[_fire(row) for row in told["fires"]],
+        backfills=filled["backfills"],
+        complete=told["complete"],
+        reasons=said["said"],
+        at=when,
+        previewed=previewed,
         watches_a_table=_watches_a_table(schedule["definition"]["trigger"]),
-        wanted={name: wanted.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
+        wanted={name: wanted.get(name, "") for name in _WANTED},
+        path=page.site.url(_place(name)),
         definition={name: value for name, value in schedule["definition"].items() if name != "name"},
-    )  # fmt: skip
+    )
 
 
 async def _times(page: Page, path: str) -> list[dict[str, Any]] | None:
@@ -223,9 +244,14 @@ def _fire(row: dict[str, Any]) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    shows("/ui/schedules", look), shows("/ui/fires", fires), shows("/ui/schedules/{name}", one), acts("/ui/schedules/{name}/pause", pause),
-    acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/backfill", backfill),
+    shows("/ui/schedules", look),
+    shows("/ui/fires", fires),
+    shows("/ui/schedules/{name}", one),
+    acts("/ui/schedules/{name}/pause", pause),
+    acts("/ui/schedules/{name}/resume", resume),
+    acts("/ui/schedules/{name}/run", run),
+    acts("/ui/schedules/{name}/backfill", backfill),
     acts("/ui/schedules/{name}/backfills/{number}/pause", pause_backfill),
     acts("/ui/schedules/{name}/backfills/{number}/resume", resume_backfill),
     acts("/ui/schedules/{name}/backfills/{number}/cancel", cancel_backfill),
-)  # fmt: skip
+)

@@ -15,9 +15,12 @@ from scylla_spark.dashboard.request_values import instant_given, number_given
 from scylla_spark.dashboard.value_texts import segment
 
 TABS: Final = (
-    ("system", "Processes"), ("system/tables", "Tables and ingest"), ("system/rejected", "Refused records"), ("system/audit", "Audit"),
+    ("system", "Processes"),
+    ("system/tables", "Tables and ingest"),
+    ("system/rejected", "Refused records"),
+    ("system/audit", "Audit"),
     ("system/tokens", "Tokens"),
-)  # fmt: skip
+)
 SCOPES: Final = ("read", "tasks:write", "lease", "schedules:write", "queues:write", "admin")
 """Those for all queues; of single ones they are typed."""
 DAY_US: Final = 86_400_000_000
@@ -35,10 +38,19 @@ async def processes(page: Page) -> Response:
     )
     partitions = told["partitions"]
     return page.shown(
-        "system.html", place="system", tab="system", tabs=TABS, partitions=partitions, unreachable=told["unreachable"],
-        dispatchers=_dispatchers(partitions), behind=_behind(partitions), workers=[_worker(one) for one in workers or ()], silent=silent,
-        spark=spark or {"workers": [], "missing": []}, spark_silent=spark_silent,
-    )  # fmt: skip
+        "system.html",
+        place="system",
+        tab="system",
+        tabs=TABS,
+        partitions=partitions,
+        unreachable=told["unreachable"],
+        dispatchers=_dispatchers(partitions),
+        behind=_behind(partitions),
+        workers=[_worker(one) for one in workers or ()],
+        silent=silent,
+        spark=spark or {"workers": [], "missing": []},
+        spark_silent=spark_silent,
+    )
 
 
 async def tables(page: Page) -> Response:
@@ -47,9 +59,13 @@ async def tables(page: Page) -> Response:
         page.own.get("/v1/system/tables"), page.own.get("/v1/system/commits", limit=_COMMITS)
     )
     return page.shown(
-        "system_tables.html", place="system", tab="system/tables", tabs=TABS, tables=sizes["tables"],
+        "system_tables.html",
+        place="system",
+        tab="system/tables",
+        tabs=TABS,
+        tables=sizes["tables"],
         commits=[_commit(one) for one in told["commits"]],
-    )  # fmt: skip
+    )
 
 
 async def rejected(page: Page) -> Response:
@@ -103,9 +119,10 @@ async def create_token(page: Page) -> Response:
     """Makes a token; this one page shows it, and no other ever does, so there is nowhere to go to from here."""
     days = page.form.get("days", "").strip()
     body = {
-        "name": page.form.get("name", ""), "namespaces": page.form.get("namespaces", "").split(),
+        "name": page.form.get("name", ""),
+        "namespaces": page.form.get("namespaces", "").split(),
         "scopes": [name for name in SCOPES if page.form.get(f"scope.{name}")] + page.form.get("scopes", "").split(),
-    }  # fmt: skip
+    }
     if days:
         if not (days.isascii() and days.isdigit() and 0 < len(days) < 6):
             return await _tokens(page, why="The number of days is none.")
@@ -131,9 +148,16 @@ async def revoke_token(page: Page) -> Response:
 async def _tokens(page: Page, why: str = "") -> Response:
     found = await page.own.get("/v1/tokens")
     return page.shown(
-        "system_tokens.html", 422 if why else 200, place="system", tab="system/tokens", tabs=TABS, tokens=found["tokens"], scopes=SCOPES,
-        given=page.form, why=why,
-    )  # fmt: skip
+        "system_tokens.html",
+        422 if why else 200,
+        place="system",
+        tab="system/tokens",
+        tabs=TABS,
+        tokens=found["tokens"],
+        scopes=SCOPES,
+        given=page.form,
+        why=why,
+    )
 
 
 # -- below ----------------------------------------------------------------------------------------------------------------
@@ -157,12 +181,14 @@ def _dispatchers(partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
             owned.setdefault(one["owner"], []).append(one)
     return [
         {
-            "address": address, "partitions": [one["partition"] for one in some], "answers": any(one["state"] for one in some),
+            "address": address,
+            "partitions": [one["partition"] for one in some],
+            "answers": any(one["state"] for one in some),
             "epochs": sorted({one["epoch"] for one in some if one["epoch"] is not None}),
         }
         | {name: sum(one[name] or 0 for one in some) for name in ("lanes", "loaded", "in_flight")}
         for address, some in sorted(owned.items())
-    ]  # fmt: skip
+    ]
 
 
 def _behind(partitions: list[dict[str, Any]]) -> dict[str, int | None]:
@@ -192,22 +218,36 @@ def _replay(given: Mapping[str, str]) -> dict[str, Any]:
     """The parameters of a replay."""
     since = given.get("since", "")
     return {
-        "reason": given.get("reason", ""), "since": iso(instant_given("since", since)) if since else None,
-        "limit": number_given(given.get("limit", "")) or _REFUSED, "now": given.get("now") == "yes",
-    }  # fmt: skip
+        "reason": given.get("reason", ""),
+        "since": iso(instant_given("since", since)) if since else None,
+        "limit": number_given(given.get("limit", "")) or _REFUSED,
+        "now": given.get("now") == "yes",
+    }
 
 
 async def _refused(page: Page, given: Mapping[str, str], previewed: dict[str, Any] | None) -> Response:
     wanted = _replay(given)
     found = await page.own.get("/v1/rejected", reason=wanted["reason"], since=wanted["since"], limit=_REFUSED)
     return page.shown(
-        "system_rejected.html", place="system", tab="system/rejected", tabs=TABS, rows=found["rejected"], wanted=wanted,
-        previewed=previewed, full=len(found["rejected"]) == _REFUSED, reasons=sorted({one["reason"] for one in found["rejected"]}),
-    )  # fmt: skip
+        "system_rejected.html",
+        place="system",
+        tab="system/rejected",
+        tabs=TABS,
+        rows=found["rejected"],
+        wanted=wanted,
+        previewed=previewed,
+        full=len(found["rejected"]) == _REFUSED,
+        reasons=sorted({one["reason"] for one in found["rejected"]}),
+    )
 
 
 ROUTES: Final = (
-    shows("/ui/system", processes), shows("/ui/system/tables", tables), shows("/ui/system/rejected", rejected),
-    acts("/ui/system/rejected/replay", replay), shows("/ui/system/audit", audit),
-    shows("/ui/system/tokens", tokens), acts("/ui/system/tokens/create", create_token), acts("/ui/system/tokens/revoke", revoke_token),
-)  # fmt: skip
+    shows("/ui/system", processes),
+    shows("/ui/system/tables", tables),
+    shows("/ui/system/rejected", rejected),
+    acts("/ui/system/rejected/replay", replay),
+    shows("/ui/system/audit", audit),
+    shows("/ui/system/tokens", tokens),
+    acts("/ui/system/tokens/create", create_token),
+    acts("/ui/system/tokens/revoke", revoke_token),
+)

@@ -30,10 +30,18 @@ async def look(page: Page) -> Response:
     )
     attempts = told["attempts"]
     return page.shown(
-        "task.html", place="tasks", task=task, attempts=attempts, left_out=told["next"] is not None, is_open=is_open,
-        explained=explained, lines=lines, marks=timeline(task, attempts, page.now), alike=_alike(task),
+        "task.html",
+        place="tasks",
+        task=task,
+        attempts=attempts,
+        left_out=told["next"] is not None,
+        is_open=is_open,
+        explained=explained,
+        lines=lines,
+        marks=timeline(task, attempts, page.now),
+        alike=_alike(task),
         copies=copies(task, _address(page)),
-    )  # fmt: skip
+    )
 
 
 async def follow_lines(page: Page) -> Response:
@@ -115,7 +123,11 @@ def _back(page: Page, id: str, said: str) -> Response:
 
 
 ROUTES: Final = (
-    shows("/ui/tasks/{id}", look), shows("/ui/tasks/{id}/lines", follow_lines),
-    shows("/ui/tasks/{id}/attempts/{attempt}/outputs/{name}", download), acts("/ui/tasks/{id}:cancel", cancel),
-    acts("/ui/tasks/{id}:retry", retry), acts("/ui/tasks/{id}:run_now", run_now), acts("/ui/tasks/{id}:reschedule", reschedule),
-)  # fmt: skip
+    shows("/ui/tasks/{id}", look),
+    shows("/ui/tasks/{id}/lines", follow_lines),
+    shows("/ui/tasks/{id}/attempts/{attempt}/outputs/{name}", download),
+    acts("/ui/tasks/{id}:cancel", cancel),
+    acts("/ui/tasks/{id}:retry", retry),
+    acts("/ui/tasks/{id}:run_now", run_now),
+    acts("/ui/tasks/{id}:reschedule", reschedule),
+)

@@ -48,9 +48,14 @@ _ACTS: Final = {
     ),
 }
 _SHORTCUTS: Final = (
-    ("open", "state:open"), ("overdue", "state:ready"), ("running", "state:running"), ("waiting to retry", "state:retry_wait"),
-    ("failed today", "state:failed ended:>-24h"), ("late by 5 min", "late:>5m"), ("next hour", "state:scheduled scheduled:<+1h"),
-)  # fmt: skip
+    ("open", "state:open"),
+    ("overdue", "state:ready"),
+    ("running", "state:running"),
+    ("waiting to retry", "state:retry_wait"),
+    ("failed today", "state:failed ended:>-24h"),
+    ("late by 5 min", "late:>5m"),
+    ("next hour", "state:scheduled scheduled:<+1h"),
+)
 CHOSEN: Final = (("cancel", "Cancel"), ("retry", "Retry"), ("run_now", "Run now"))
 """What can be done to tasks that are chosen one by one: the operation of each, and its name."""
 _DONE: Final = {"cancel": "A cancel was sent for", "retry": "Copies were enqueued of", "run_now": "Run now:"}
@@ -81,10 +86,20 @@ async def look(page: Page) -> Response:
             raise
         why, status = problem.sentence, 422
     return page.shown(
-        "tasks.html", status, place="tasks", wanted=wanted, as_of=as_of, found=tasks, matched=matched, why=why, shortcuts=_SHORTCUTS,
-        cursor=page.asked("cursor"), undo=page.asked("undo"), chosen_acts=CHOSEN,
+        "tasks.html",
+        status,
+        place="tasks",
+        wanted=wanted,
+        as_of=as_of,
+        found=tasks,
+        matched=matched,
+        why=why,
+        shortcuts=_SHORTCUTS,
+        cursor=page.asked("cursor"),
+        undo=page.asked("undo"),
+        chosen_acts=CHOSEN,
         grammar=page.site.grammar,
-    )  # fmt: skip
+    )
 
 
 # -- those that are chosen ------------------------------------------------------------------------------------------------
@@ -156,9 +171,19 @@ async def _previewed(page: Page, act: str, wanted: str, why: str = "") -> Respon
         :PREVIEW_ROWS
     ]
     return page.shown(
-        "bulk.html", 409 if why else 200, place="tasks", act=name, label=label, meaning=meaning, undoing=undoing, wanted=wanted, rows=rows,
-        matched=counted["matched"], typed=counted["matched"] > TYPED_ABOVE, why=why,
-    )  # fmt: skip
+        "bulk.html",
+        409 if why else 200,
+        place="tasks",
+        act=name,
+        label=label,
+        meaning=meaning,
+        undoing=undoing,
+        wanted=wanted,
+        rows=rows,
+        matched=counted["matched"],
+        typed=counted["matched"] > TYPED_ABOVE,
+        why=why,
+    )
 
 
 def _known(act: str) -> str:
@@ -235,9 +260,17 @@ async def _form(page: Page, given: dict[str, str], why: str = "", wrong: Mapping
     if given.get("typed") and (parts is None or not are_all_known(parts, given)):
         parts = fields_sent(given)
     return page.shown(
-        "enqueue.html", 422 if why else 200, place="tasks", given=shown, why=why, wrong=wrong or {}, parts_of=parts,
-        names=sorted(known), chosen=chosen, more_given=any(given.get(name) for name in _MORE),
-    )  # fmt: skip
+        "enqueue.html",
+        422 if why else 200,
+        place="tasks",
+        given=shown,
+        why=why,
+        wrong=wrong or {},
+        parts_of=parts,
+        names=sorted(known),
+        chosen=chosen,
+        more_given=any(given.get(name) for name in _MORE),
+    )
 
 
 async def _schema(page: Page, handler: str) -> Any:
@@ -284,6 +317,10 @@ def _retry(form: Any) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    shows("/ui/tasks", look), shows("/ui/tasks:bulk", preview), acts("/ui/tasks:bulk", act),
-    acts("/ui/tasks:chosen", act_on_chosen), shows("/ui/tasks:new", new), acts("/ui/tasks:new", enqueue),
-)  # fmt: skip
+    shows("/ui/tasks", look),
+    shows("/ui/tasks:bulk", preview),
+    acts("/ui/tasks:bulk", act),
+    acts("/ui/tasks:chosen", act_on_chosen),
+    shows("/ui/tasks:new", new),
+    acts("/ui/tasks:new", enqueue),
+)

@@ -8,15 +8,7 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 
 from scylla_spark.clock import iso
-from scylla_spark.dashboard.lateness_map import (
-    LEVELS_MS,
-    MOST_QUEUES,
-    Cell,
-    Window,
-    cells_of,
-    hours_axis,
-    strips,
-)
+from scylla_spark.dashboard.lateness_map import LEVELS_MS, MOST_QUEUES, Cell, Window, cells_of, hours_axis, strips
 from scylla_spark.dashboard.page_request import Page, acts, shows, within
 from scylla_spark.dashboard.request_values import instant_given, number_given, unreadable
 from scylla_spark.dashboard.value_texts import filter_term, segment
@@ -86,10 +78,19 @@ async def look(page: Page) -> Response:
 
     then = await _then(page, chosen) if chosen.at_us is not None else None
     return page.shown(
-        "time.html", place="time", chosen=chosen, spans=SPANS, strips=strips(cells, window, link), axis=hours_axis(window),
-        worst=_worst(page, chosen, cells), then=then, slider=_slider(chosen), moves=_moves(page, chosen), levels=_levels(),
+        "time.html",
+        place="time",
+        chosen=chosen,
+        spans=SPANS,
+        strips=strips(cells, window, link),
+        axis=hours_axis(window),
+        worst=_worst(page, chosen, cells),
+        then=then,
+        slider=_slider(chosen),
+        moves=_moves(page, chosen),
+        levels=_levels(),
         left_out=told["queues"] - len(cells),
-    )  # fmt: skip
+    )
 
 
 async def ask(page: Page) -> Response:
@@ -110,9 +111,16 @@ async def ask(page: Page) -> Response:
     told = await page.own.get("/v1/lateness", **chosen.window)
     queues = sorted({*defined, *(one["queue"] for one in told["cells"]), *([chosen.queue] if chosen.queue else [])})
     return page.shown(
-        "simulation.html", place="time", chosen=chosen, queues=queues, fields=limits, in_force=in_force, found=found,
-        slots=asked.get("slots", ""), rows=[_compared(row) for row in found["rows"]] if found else [],
-    )  # fmt: skip
+        "simulation.html",
+        place="time",
+        chosen=chosen,
+        queues=queues,
+        fields=limits,
+        in_force=in_force,
+        found=found,
+        slots=asked.get("slots", ""),
+        rows=[_compared(row) for row in found["rows"]] if found else [],
+    )
 
 
 async def apply(page: Page) -> Response:
@@ -168,12 +176,14 @@ def _worst(page: Page, chosen: Chosen, cells: Mapping[str, Sequence[Cell]]) -> l
     step_us = 5 * _MINUTE_US
     return [
         {
-            "queue": queue, "at": iso(cell.at_us), "cell": cell,
+            "queue": queue,
+            "at": iso(cell.at_us),
+            "cell": cell,
             "then": page.site.url("/ui/time", **chosen.query(queue=queue, at=iso(min(cell.at_us + step_us, page.now)))),
             "tasks": page.site.url("/ui/tasks", filter=_tasks_of(queue, cell.at_us, cell.at_us + step_us)),
         }
         for queue, cell in late[:_WORST]
-    ]  # fmt: skip
+    ]
 
 
 def _tasks_of(queue: str, begin_us: int, end_us: int) -> str:
@@ -191,9 +201,13 @@ async def _then(page: Page, chosen: Chosen) -> dict[str, Any]:
     for row in totals:
         queues.setdefault(row["queue"], {})[row["state"]] = row["count"]
     return {
-        "at": as_of, "queues": sorted(queues.items()), "tasks": found["tasks"], "more": found["next"] is not None,
-        "all": page.site.url("/ui/tasks", filter=wanted, as_of=as_of), "states": STATES,
-    }  # fmt: skip
+        "at": as_of,
+        "queues": sorted(queues.items()),
+        "tasks": found["tasks"],
+        "more": found["next"] is not None,
+        "all": page.site.url("/ui/tasks", filter=wanted, as_of=as_of),
+        "states": STATES,
+    }
 
 
 def _slider(chosen: Chosen) -> dict[str, int]:
@@ -259,6 +273,4 @@ def _compared(row: dict[str, Any]) -> dict[str, Any]:
 
 assert len(_levels()) == len(LEVELS_MS) + 1
 
-ROUTES: Final = (
-    shows("/ui/time", look), shows("/ui/time/simulation", ask), acts("/ui/time:apply", apply),
-)  # fmt: skip
+ROUTES: Final = (shows("/ui/time", look), shows("/ui/time/simulation", ask), acts("/ui/time:apply", apply))

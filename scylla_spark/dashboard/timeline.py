@@ -63,7 +63,12 @@ def _piece(attempt: dict[str, Any], span: tuple[int, int, int], begin: int, step
     planned, started, finished = span
     ran = attempt["started_at"] is not None
     return Piece(
-        attempt["attempt"], attempt["outcome"], round((planned - begin) * step, 1), round((started - planned) * step, 1),
-        round(min((started - begin) * step, WIDTH - _LEAST), 1), round(max((finished - started) * step, _LEAST), 1),
-        started - planned if ran else None, finished - started if ran else None,
-    )  # fmt: skip
+        attempt["attempt"],
+        attempt["outcome"],
+        round((planned - begin) * step, 1),
+        round((started - planned) * step, 1),
+        round(min((started - begin) * step, WIDTH - _LEAST), 1),
+        round(max((finished - started) * step, _LEAST), 1),
+        started - planned if ran else None,
+        finished - started if ran else None,
+    )

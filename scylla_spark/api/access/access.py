@@ -133,9 +133,11 @@ class Access:
         known = stored.get(id)
         if known is None or not known.holds(now_us()) or (token is not None and not proves(token, known.digest)):
             raise Problem(
-                problems.UNAUTHENTICATED, "The request shows no token that holds.",
-                hint="Send `Authorization: Bearer ss_…`; `scylla-spark token create` makes tokens.", headers=_ASKS,
-            )  # fmt: skip
+                problems.UNAUTHENTICATED,
+                "The request shows no token that holds.",
+                hint="Send `Authorization: Bearer ss_…`; `scylla-spark token create` makes tokens.",
+                headers=_ASKS,
+            )
         return Caller(id, known.name, _rights(known))
 
     def _count(self, caller: Caller) -> None:
@@ -150,9 +152,10 @@ class Access:
         wait_s = bucket.take(self._settings.token_rate, self._settings.token_burst, boot_us())
         if wait_s:
             raise Problem(
-                problems.BUSY, f"The token asks more than {self._settings.token_rate:g} times a second.",
+                problems.BUSY,
+                f"The token asks more than {self._settings.token_rate:g} times a second.",
                 headers={"Retry-After": str(math.ceil(wait_s))},
-            )  # fmt: skip
+            )
 
     def _write_down(self, scope: Scope, caller: Caller, status: int) -> None:
         """Keeps who asked for what that changes something, also where it was refused; who only looked what it would do has done nothing."""
@@ -166,9 +169,15 @@ class Access:
         refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         changes = scope["method"] not in _SAFE and not scope.get(DRY_RUN, False)
         entry = AuditEntry(
-            now_us(), caller.id, caller.name, operation, scope["method"], shown_path(scope["path"])[:MOST_CHARS], status,
+            now_us(),
+            caller.id,
+            caller.name,
+            operation,
+            scope["method"],
+            shown_path(scope["path"])[:MOST_CHARS],
+            status,
             address,
-        )  # fmt: skip
+        )
         more = {"not_written_down": unsaid} if unsaid else {}
         if more or (changes and (operation not in NOT_AUDITED or status >= HTTPStatus.BAD_REQUEST)):
             audit.info("audit", **{name: value for name, value in entry._asdict().items() if name != "at_us"}, **more)

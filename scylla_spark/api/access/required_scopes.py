@@ -156,8 +156,19 @@ UNSAID: Final = Need(ADMIN)
 NOT_AUDITED: Final = frozenset({"sync_worker", "extend_leases", "send_logs"})
 """Signs of life: they come every few seconds, and what they end is recorded with the name of the worker."""
 NOT_IN_TABLE: Final = NOT_AUDITED | {
-    "put_task", "enqueue_task", "enqueue_tasks", "emit_event", "report_partitions", "end_worker_session",
-    "lease_tasks", "lease_task", "complete_leases", "fail_leases", "abort_leases", "yield_leases", "put_output",
+    "put_task",
+    "enqueue_task",
+    "enqueue_tasks",
+    "emit_event",
+    "report_partitions",
+    "end_worker_session",
+    "lease_tasks",
+    "lease_task",
+    "complete_leases",
+    "fail_leases",
+    "abort_leases",
+    "yield_leases",
+    "put_output",
     "simulate_queue",
-}  # fmt: skip
+}
 """What comes all the time, and leaves rows of its own: the log has who did it, the table `audit` only who may not."""

@@ -40,10 +40,12 @@ async def whoami(request: Request) -> Response:
     caller: Caller = request.scope["caller"]
     return answer(
         {
-            "id": caller.id, "name": caller.name, "scopes": sorted({*caller.rights.everywhere, *_of_queues(caller)}),
+            "id": caller.id,
+            "name": caller.name,
+            "scopes": sorted({*caller.rights.everywhere, *_of_queues(caller)}),
             "namespaces": list(caller.rights.namespaces),
         }
-    )  # fmt: skip
+    )
 
 
 @routes.post("/v1/login_codes", {201: LoginCodeView}, problems.CONFLICT)

@@ -82,10 +82,15 @@ def _latest(rows: list[dict[str, Any]], now: int) -> list[str]:
 def _cell(row: dict[str, Any], at: str, now: int) -> dict[str, Any]:
     since = row["open_since_us"]
     return {
-        "queue": row["queue"], "at": at, "started": row["started"], "p50_ms": _ms(row["p50_us"]),
-        "p99_ms": _ms(row["p99_us"]), "worst_ms": _ms(row["worst_us"]), "open": row["open"],
+        "queue": row["queue"],
+        "at": at,
+        "started": row["started"],
+        "p50_ms": _ms(row["p50_us"]),
+        "p99_ms": _ms(row["p99_us"]),
+        "worst_ms": _ms(row["worst_us"]),
+        "open": row["open"],
         "open_ms": None if since is None else _ms(now - since),
-    }  # fmt: skip
+    }
 
 
 def _ms(us: int | None) -> float | None:

@@ -187,12 +187,15 @@ class Overviews:
         beats, lately = self._pulse.beats(now), self._pulse.lately(now, _LATELY_S * 1_000_000 // STEP_US)
         self.remember(counts.states, now)
         return {
-            "at": iso(now), "states": counts.states,
+            "at": iso(now),
+            "states": counts.states,
             "queues": [{"name": name, "states": found} for name, found in sorted(counts.queues.items())],
-            "lately": _beat(lately), "history": [_beat(one) for one in beats],
+            "lately": _beat(lately),
+            "history": [_beat(one) for one in beats],
             "states_history": [{"at": iso(at), "states": found} for at, found in self._states],
-            "overdue": _overdue(counts, lately, now), "banners": self._banners(now),
-        }  # fmt: skip
+            "overdue": _overdue(counts, lately, now),
+            "banners": self._banners(now),
+        }
 
     def _counted(self, now: int) -> _Counts:
         """Counts of a moment ago: where it takes long to count, that is done less often, but never more seldom than a bound."""
@@ -317,7 +320,7 @@ def _overdue(counts: _Counts, lately: Beat, now: int) -> dict[str, Any]:
         "oldest": key_view(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])) if row else None,
         "late_ms": lateness_us(now, since) / 1000 if row else None,
         "drain_s": round(count * _LATELY_S / lately.ended, 1) if lately.ended and count else 0.0 if not count else None,
-    }  # fmt: skip
+    }
 
 
 def _banner(kind: str, text: str, hint: str) -> dict[str, str]:

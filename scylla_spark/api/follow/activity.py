@@ -146,9 +146,13 @@ def _beat(first: int, steps: Iterable[_Step | None]) -> Beat:
         delays.update(step.delays)
     total = sum(delays.values())
     return Beat(
-        first * STEP_US, total, sum(step.ended for step in found), sum(step.failed for step in found),
-        _percentile(delays, total, 0.5), _percentile(delays, total, 0.99),
-    )  # fmt: skip
+        first * STEP_US,
+        total,
+        sum(step.ended for step in found),
+        sum(step.failed for step in found),
+        _percentile(delays, total, 0.5),
+        _percentile(delays, total, 0.99),
+    )
 
 
 def _place(delay_us: int) -> int:

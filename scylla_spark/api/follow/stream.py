@@ -239,8 +239,13 @@ class _Reader:
 
 def _event(fact: Fact) -> str:
     data = key_view(fact.key) | {
-        "attempt": fact.attempt, "outcome": fact.outcome, "planned_at": iso_us(fact.planned_us or None),
-        "started_at": iso_us(fact.started_us or None), "finished_at": iso_us(fact.finished_us or None), "next_at": iso_us(fact.next_us),
-        "result": json.loads(fact.result) if fact.result is not None else None, "error": error_view(fact.failure),
-    }  # fmt: skip
+        "attempt": fact.attempt,
+        "outcome": fact.outcome,
+        "planned_at": iso_us(fact.planned_us or None),
+        "started_at": iso_us(fact.started_us or None),
+        "finished_at": iso_us(fact.finished_us or None),
+        "next_at": iso_us(fact.next_us),
+        "result": json.loads(fact.result) if fact.result is not None else None,
+        "error": error_view(fact.failure),
+    }
     return f"event: {'end' if fact.terminal else 'attempt'}\ndata: {answer_json(data)}\n\n"

@@ -51,9 +51,8 @@ class Limits:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0,
-        calls: CallsOnTheWay | None = None,
-    ) -> None:  # fmt: skip
+        self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0, calls: CallsOnTheWay | None = None
+    ) -> None:
         self._app = app
         self._calls = calls or CallsOnTheWay()
         self._max_output = max_output

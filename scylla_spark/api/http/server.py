@@ -191,11 +191,23 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
         settings: its bounds.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    protocol = type("Protocol", (BoundedProtocol,), {
-        "room": Room(settings.max_connections, settings.max_per_address), "proxies": settings.trusted_proxies,
-    })  # fmt: skip
+    protocol = type(
+        "Protocol",
+        (BoundedProtocol,),
+        {"room": Room(settings.max_connections, settings.max_per_address), "proxies": settings.trusted_proxies},
+    )
     return Config(
-        Draining(app), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
-        server_header=False, backlog=_ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),
+        Draining(app),
+        http=protocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_ACCEPTED_AT_ONCE,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=_DRAIN_S,
-    )  # fmt: skip
+    )

@@ -23,8 +23,13 @@ class LineBody(Body):
     """One line of an attempt."""
 
     seq: Annotated[
-        int, Field(ge=1, lt=2**31, description="Its number within the attempt, from 1: those told before are passed over, gaps marked")
-    ]  # fmt: skip
+        int,
+        Field(
+            ge=1,
+            lt=2**31,
+            description="Its number within the attempt, from 1: those told before are passed over, gaps marked",
+        ),
+    ]
     at: Annotated[Instant, Field(description="When it was written")]
     stream: Literal["stdout", "stderr", "logging"] = "stdout"
     level: Literal["debug", "info", "warning", "error", "critical"] | None = None

@@ -77,8 +77,7 @@ class ReportItem(Body):
     result: Annotated[Any, Field(description="Any JSON value, at most 64 KiB")] = None
     error: ErrorBody | None = None
     after_ms: Annotated[
-        Millis | None,
-        Field(description="Wait before the next attempt; default: by the retry policy, none for yielded"),
+        Millis | None, Field(description="Wait before the next attempt; default: by the retry policy, none for yielded")
     ] = None
     checkpoint: Annotated[Json | None, Field(description="What the next attempt is given, at most 64 KiB")] = None
     metrics: Annotated[Json | None, Field(description="Kept with the attempt, at most 16 KiB")] = None
@@ -92,10 +91,14 @@ class ReportItem(Body):
         if outcome in (FAILED, ABORTED) and self.error is None:
             raise ArgumentError(f"{outcome!r} needs an `error` with a `code`.")
         return Report(
-            self.lease, outcome, bounded("result", self.result, MAX_RESULT_BYTES),
-            self.error.failure() if self.error is not None else None, self.after_ms,
-            bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES), bounded("metrics", self.metrics, MAX_METRICS_BYTES),
-        )  # fmt: skip
+            self.lease,
+            outcome,
+            bounded("result", self.result, MAX_RESULT_BYTES),
+            self.error.failure() if self.error is not None else None,
+            self.after_ms,
+            bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES),
+            bounded("metrics", self.metrics, MAX_METRICS_BYTES),
+        )
 
 
 class ReportBody(ReportItem):
@@ -151,10 +154,7 @@ class HeldBody(Body):
     count: Annotated[int, Field(ge=0)] = 0
     digest: Annotated[
         str | None,
-        Field(
-            pattern="^[0-9a-f]{8}$",
-            description="Exclusive or of the last 8 hexadecimal digits of all tokens",
-        ),
+        Field(pattern="^[0-9a-f]{8}$", description="Exclusive or of the last 8 hexadecimal digits of all tokens"),
     ] = None
     leases: Annotated[
         list[Token] | None, Field(max_length=10_000, description="All of them; the answer to `list_leases`")
@@ -184,11 +184,17 @@ class SyncBody(Body):
             ArgumentError: something is too large, or missing.
         """
         return Call(
-            0, worker, self.session, self.seq, self.wait_ms * 1000, tuple(want.want() for want in self.want),
-            tuple(result.ended(result.outcome) for result in self.results), tuple(sign.sign() for sign in self.progress),
+            0,
+            worker,
+            self.session,
+            self.seq,
+            self.wait_ms * 1000,
+            tuple(want.want() for want in self.want),
+            tuple(result.ended(result.outcome) for result in self.results),
+            tuple(sign.sign() for sign in self.progress),
             tuple(self.held.leases) if self.held is not None and self.held.leases is not None else None,
             bounded("self", self.about, 4_096),
-        )  # fmt: skip
+        )
 
 
 RequestId = Annotated[
@@ -458,6 +464,10 @@ def sync_view(body: SyncBody, answer: Answer) -> dict[str, Any]:
         if (held.count, held.digest) != (before, f"{told:08x}"):
             commands.append({"type": "list_leases", "lease": None, "grace_ms": None})
     return {
-        "seq": body.seq, "accepted": statuses_view(tokens, answer.statuses), "leases": [lease_view(one) for one in answer.leases],
-        "lost": list(answer.lost), "commands": commands, "queues": [scale_view(one) for one in answer.queues],
-    }  # fmt: skip
+        "seq": body.seq,
+        "accepted": statuses_view(tokens, answer.statuses),
+        "leases": [lease_view(one) for one in answer.leases],
+        "lost": list(answer.lost),
+        "commands": commands,
+        "queues": [scale_view(one) for one in answer.queues],
+    }

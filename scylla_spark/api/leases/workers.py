@@ -174,16 +174,22 @@ async def lease_task(
     wanted = TaskKey.parse(key)
     want = Want("", 1, None, body.lease_ms, wanted)
     call = Call(
-        0, spoken.name(body.worker), until_us=body.wait_ms * 1000, wants=(want,), request=request_name(key, body.request_id)
-    )  # fmt: skip
+        0,
+        spoken.name(body.worker),
+        until_us=body.wait_ms * 1000,
+        wants=(want,),
+        request=request_name(key, body.request_id),
+    )
     told = await while_heard(request, _waited(api, spoken, call))
     _check(told)
     if not told.leases:
         said = await explained(api, own, wanted)
         raise Problem(
-            problems.NOT_READY, f"The task cannot be leased now. {said['why']}",
-            hint="GET …/explain has all that must hold before it starts.", state=said["task_state"],
-        )  # fmt: skip
+            problems.NOT_READY,
+            f"The task cannot be leased now. {said['why']}",
+            hint="GET …/explain has all that must hold before it starts.",
+            state=said["task_state"],
+        )
     return answer(lease_view(told.leases[0]))
 
 

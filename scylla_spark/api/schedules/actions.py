@@ -206,9 +206,11 @@ async def explain_schedule(
 
 @routes.get("/v1/schedules/{name}/fires", FiresView, *_LOOKS)
 async def list_schedule_fires(
-    api: Asked, name: Name, since: Annotated[Instant | None, Query(description="Decided at or after this")] = None,
+    api: Asked,
+    name: Name,
+    since: Annotated[Instant | None, Query(description="Decided at or after this")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
-) -> Response:  # fmt: skip
+) -> Response:
     """List the decisions about a schedule with their reasons, newest first: launched, skipped, missed and others."""
     plain = name_of(name)
 

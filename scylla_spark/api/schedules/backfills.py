@@ -111,10 +111,16 @@ async def backfill_schedule(api: Asked, name: Name, how: BackfillBody, author: A
     plain = name_of(name)
     found = await api.planned(
         lambda: api.scheduler.schedule(plain, author=author).backfill(
-            how.begin, how.end, order=how.order, max_running=how.max_running, priority=how.priority, reprocess=how.reprocess,
-            exclude=[one if isinstance(one, datetime) else (one[0], one[1]) for one in how.exclude], dry_run=how.dry_run,
+            how.begin,
+            how.end,
+            order=how.order,
+            max_running=how.max_running,
+            priority=how.priority,
+            reprocess=how.reprocess,
+            exclude=[one if isinstance(one, datetime) else (one[0], one[1]) for one in how.exclude],
+            dry_run=how.dry_run,
         )
-    )  # fmt: skip
+    )
     versions = [one._asdict() for one in found.versions]
     return answer({"planned": instants(found.planned), "versions": versions, "tag": found.tag, "dry_run": how.dry_run})
 

@@ -107,7 +107,14 @@ def _view(row: Row) -> dict[str, Any]:
     except ArgumentError:
         words = {"trigger": "", "words": ""}
     return words | {
-        "name": row["name"], "state": "paused" if row["paused"] else "active", "handler": row["handler"], "note": row["note"] or "",
-        "until": iso_us(row["until"]), "owner": definition.get("owner") or "", "tags": list(definition.get("tags") or ()),
-        "author": row["author"] or "", "changed_at": iso(row["changed_at"]), "revision": row["revision"],
-    }  # fmt: skip
+        "name": row["name"],
+        "state": "paused" if row["paused"] else "active",
+        "handler": row["handler"],
+        "note": row["note"] or "",
+        "until": iso_us(row["until"]),
+        "owner": definition.get("owner") or "",
+        "tags": list(definition.get("tags") or ()),
+        "author": row["author"] or "",
+        "changed_at": iso(row["changed_at"]),
+        "revision": row["revision"],
+    }

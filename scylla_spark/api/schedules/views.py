@@ -123,11 +123,21 @@ def listed_schedule(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
     except Problem:  # it takes too many looks at rules; see `http.effort`
         status = status_of(entry, plan, now, is_exact=False)
     return {
-        "name": entry.name, "state": status.state, "handler": status.handler, "trigger": brief(entry.schedule.trigger),
+        "name": entry.name,
+        "state": status.state,
+        "handler": status.handler,
+        "trigger": brief(entry.schedule.trigger),
         "words": in_words(entry.schedule.trigger),
-        "next_at": iso_of(status.next_at), "running": status.running, "waiting": status.waiting, "failures": status.failures,
-        "note": status.note, "owner": status.owner, "tags": list(status.tags), "revision": entry.revision, "etag": etag_of(entry),
-    }  # fmt: skip
+        "next_at": iso_of(status.next_at),
+        "running": status.running,
+        "waiting": status.waiting,
+        "failures": status.failures,
+        "note": status.note,
+        "owner": status.owner,
+        "tags": list(status.tags),
+        "revision": entry.revision,
+        "etag": etag_of(entry),
+    }
 
 
 def unknown_calendars(entry: Entry, plan: PlanState) -> list[str]:
@@ -145,18 +155,27 @@ def schedule_view(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
     policies = entry.schedule.policies
     jobs = [
         {
-            "generation": job.generation, "state": job.state, "since": iso(job.first_us),
-            "planned_at": iso(job.planned_us) if job.planned_us else None, "trigger": described(entry.schedule.trigger, job.latches),
+            "generation": job.generation,
+            "state": job.state,
+            "since": iso(job.first_us),
+            "planned_at": iso(job.planned_us) if job.planned_us else None,
+            "trigger": described(entry.schedule.trigger, job.latches),
         }
         for job in entry.jobs.values()
-    ]  # fmt: skip
+    ]
     return listed_schedule(entry, plan, now) | {
-        "trigger": in_words(entry.schedule.trigger), "until": iso_us(entry.until_us or None),
-        "last_success_at": iso_us(entry.last_success_us or None), "author": entry.author, "changed_at": iso_us(entry.changed_us or None),
-        "overlap": policies.overlap, "catch_up": policies.catch_up, "jobs": jobs,
+        "trigger": in_words(entry.schedule.trigger),
+        "until": iso_us(entry.until_us or None),
+        "last_success_at": iso_us(entry.last_success_us or None),
+        "author": entry.author,
+        "changed_at": iso_us(entry.changed_us or None),
+        "overlap": policies.overlap,
+        "catch_up": policies.catch_up,
+        "jobs": jobs,
         "tree": [branch._asdict() for branch in progress_of(entry)],
-        "runs": [id_of(run.key) for run in entry.runs.values()], "definition": json.loads(entry.text),
-    }  # fmt: skip
+        "runs": [id_of(run.key) for run in entry.runs.values()],
+        "definition": json.loads(entry.text),
+    }
 
 
 def planned_view(row: PlannedTime) -> dict[str, Any]:
@@ -171,11 +190,17 @@ def fire_view(row: Row) -> dict[str, Any]:
     launched = row["ordering_id"] is not None
     key = TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]) if launched else None
     return {
-        "planned_at": iso(row["planned_at"]), "until_at": iso_us(row["until_at"]), "decided_at": iso(row["decided_at"]),
-        "verdict": row["verdict"], "why": row["why"], "generation": row["generation"], "revision": row["revision"],
-        "by_hand": row["by_hand"], "values": json.loads(row["values"]) if row["values"] else None,
+        "planned_at": iso(row["planned_at"]),
+        "until_at": iso_us(row["until_at"]),
+        "decided_at": iso(row["decided_at"]),
+        "verdict": row["verdict"],
+        "why": row["why"],
+        "generation": row["generation"],
+        "revision": row["revision"],
+        "by_hand": row["by_hand"],
+        "values": json.loads(row["values"]) if row["values"] else None,
         "task": id_of(key) if key is not None else None,
-    }  # fmt: skip
+    }
 
 
 def instants(moments: list[datetime]) -> list[str | None]:

@@ -188,17 +188,20 @@ async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response
     asked = await _asked_to_end(api, key, wait_ms)
     if asked.state == CANCELLED and not asked.by_request:
         raise Problem(
-            problems.CONFLICT, "Another request has cancelled or moved the task.",
-            hint="No copy was made. `:retry` enqueues it once more, under a new key.", state=asked.state,
-        )  # fmt: skip
+            problems.CONFLICT,
+            "Another request has cancelled or moved the task.",
+            hint="No copy was made. `:retry` enqueues it once more, under a new key.",
+            state=asked.state,
+        )
     if asked.state != CANCELLED and asked.is_answered:
         hint = "What runs cannot be moved: `:cancel?running=true` ends it, then `:retry` enqueues it again."
         raise _stands(asked.state, hint)
     if asked.state != CANCELLED:
         raise Problem(
-            problems.TIMED_OUT, "No dispatcher answered the cancel in time: it stands, and no copy was made.",
+            problems.TIMED_OUT,
+            "No dispatcher answered the cancel in time: it stands, and no copy was made.",
             hint="Once the task is cancelled, `:retry` makes a copy that is due at once.",
-        )  # fmt: skip
+        )
     await _send_copy(api, copy)
     return _copied(key, copy.key)
 
@@ -213,11 +216,13 @@ async def _send_copy(api: Api, copy: Command) -> None:
         api.tasks.sent(await api.sent(partial(api.scheduler.connection.send, copy)))
     except UnreachableError as error:
         raise Problem(
-            problems.UNREACHABLE, f"The task is cancelled, but its copy was not acknowledged: {error.message}",
+            problems.UNREACHABLE,
+            f"The task is cancelled, but its copy was not acknowledged: {error.message}",
             hint="Look for the task `copy`. If there is none, `scylla-spark task import` takes `record` as a line, or `:retry` makes a "
             "copy that is due at once.",
-            copy=id_of(copy.key), record=line_of(copy),
-        ) from error  # fmt: skip
+            copy=id_of(copy.key),
+            record=line_of(copy),
+        ) from error
 
 
 def _stands(state: str, while_it_runs: str = "") -> Problem:
@@ -233,9 +238,11 @@ def _stands(state: str, while_it_runs: str = "") -> Problem:
     if state == RUNNING:
         return Problem(problems.CONFLICT, "The task runs.", hint=while_it_runs, state=state)
     return Problem(
-        problems.CONFLICT, "The task ran when it was asked to end, and is to be tried again.",
-        hint="Ask again before its next attempt.", state=state or "unknown",
-    )  # fmt: skip
+        problems.CONFLICT,
+        "The task ran when it was asked to end, and is to be tried again.",
+        hint="Ask again before its next attempt.",
+        state=state or "unknown",
+    )
 
 
 def _copied(old: TaskKey, copy: TaskKey) -> Response:

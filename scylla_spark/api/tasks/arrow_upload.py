@@ -27,9 +27,23 @@ _VALUE_BYTES: Final = 64  # of a Python value, its text apart
 _RECORD_BATCH: Final = 3  # MessageHeader of Arrow's format/Message.fbs …
 _HEADER_TYPE, _HEADER, _COMPRESSION = 1, 2, 3  # … and numbers of fields of its tables Message and RecordBatch
 _PLAIN: Final = (
-    "null", "boolean", "integer", "floating", "decimal", "string", "large_string", "string_view", "binary", "large_binary",
-    "binary_view", "fixed_size_binary", "date", "time", "timestamp", "duration",
-)  # fmt: skip
+    "null",
+    "boolean",
+    "integer",
+    "floating",
+    "decimal",
+    "string",
+    "large_string",
+    "string_view",
+    "binary",
+    "large_binary",
+    "binary_view",
+    "fixed_size_binary",
+    "date",
+    "time",
+    "timestamp",
+    "duration",
+)
 
 
 def rows_of(file: IO[bytes]) -> Iterator[list[Row | Exception]]:

@@ -188,8 +188,13 @@ class _Answers:
             (b"[", self._text[:-1].replace(b"\n", b","), b"]")
         )  # a text of JSON has no line breaks of its own
         return problems.answer(
-            problem.kind, words, problem.headers, {"items": items}, accepted=self._accepted, refused=self._index - self._accepted
-        )  # fmt: skip
+            problem.kind,
+            words,
+            problem.headers,
+            {"items": items},
+            accepted=self._accepted,
+            refused=self._index - self._accepted,
+        )
 
     def _begun_row(self, index: int, row: Item | Exception) -> tuple[int, Any, Any]:
         return self._begun(index, row if isinstance(row, Exception) else task_of(row))

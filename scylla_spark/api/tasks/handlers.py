@@ -67,8 +67,10 @@ async def get_handler(api: Asked, own: Own, name: Name) -> Response:
 def _view(found: Catalogue, name: str, queues: dict[str, list[str]]) -> dict[str, Any]:
     handler, holders = found.handlers[name]
     return handler.model_dump() | {
-        "dispatchers": [one._asdict() for one in holders], "differs": name in found.differs, "queues": queues.get(name, []),
-    }  # fmt: skip
+        "dispatchers": [one._asdict() for one in holders],
+        "differs": name in found.differs,
+        "queues": queues.get(name, []),
+    }
 
 
 def _queues(api: Api, own: QueueBounds) -> dict[str, list[str]]:

@@ -62,9 +62,12 @@ async def get_lane(
     "/v1/lanes/{ordering_id}:skip_head", {200: CancelView, 202: CancelView}, problems.NOT_FOUND, problems.CONFLICT
 )
 async def skip_lane_head(
-    api: Asked, own: Own, ordering_id: Lane, head: Annotated[str, Query(min_length=1, description="`head` of the lane as it was seen")],
+    api: Asked,
+    own: Own,
+    ordering_id: Lane,
+    head: Annotated[str, Query(min_length=1, description="`head` of the lane as it was seen")],
     wait_ms: Patience = 5_000,
-) -> Response:  # fmt: skip
+) -> Response:
     """Cancel the head of a lane, so that the next task follows. The answer is 409 if it runs or is no longer the head."""
     lane, wanted = _name(ordering_id), TaskKey.parse(head)
     found = await api.slowly(lambda: _lane(api, lane, 1))

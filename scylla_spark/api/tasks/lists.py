@@ -204,9 +204,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < _DIGITS
 
 
-def _page(
-    api: Api, wanted: TaskFilter, limit: int, cursor: str | None, as_of: datetime | None, order: str
-) -> Response:  # fmt: skip
+def _page(api: Api, wanted: TaskFilter, limit: int, cursor: str | None, as_of: datetime | None, order: str) -> Response:
     now = now_us()
     if order == "urgency":
         behind = _urgency_of(cursor) if cursor is not None else None

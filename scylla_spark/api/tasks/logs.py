@@ -113,9 +113,14 @@ def _event(line: TaskLine) -> bytes:
 
 def _view(line: TaskLine) -> dict[str, Any]:
     return {
-        "attempt": line.attempt, "seq": line.seq, "at": iso_of(line.at), "stream": line.stream, "level": line.level,
-        "text": line.text, "fields": line.fields,
-    }  # fmt: skip
+        "attempt": line.attempt,
+        "seq": line.seq,
+        "at": iso_of(line.at),
+        "stream": line.stream,
+        "level": line.level,
+        "text": line.text,
+        "fields": line.fields,
+    }
 
 
 def _cursor(line: TaskLine) -> str:

@@ -71,9 +71,11 @@ async def list_rejected_records(api: Asked, reason: Reason = None, since: Since 
 
 @routes.get("/v1/rejected/{topic}/{partition}/{offset}", RejectedView, problems.NOT_FOUND)
 async def get_rejected_record(
-    api: Asked, topic: Annotated[str, Path(min_length=1, max_length=750)], partition: Annotated[int, Path(ge=0, lt=2**31)],
+    api: Asked,
+    topic: Annotated[str, Path(min_length=1, max_length=750)],
+    partition: Annotated[int, Path(ge=0, lt=2**31)],
     offset: Annotated[int, Path(ge=0, lt=2**63)],
-) -> Response:  # fmt: skip
+) -> Response:
     """Return one rejected record. Its value is at most the first MiB, as the tables have it."""
     place = Place(name_of(topic), partition, offset)
     row = await api.slowly(lambda: _records(api).one(place))
@@ -84,10 +86,13 @@ async def get_rejected_record(
 
 @routes.post("/v1/rejected:replay", ReplayView)
 async def replay_rejected_records(
-    api: Asked, reason: Reason = None, since: Since = None, limit: Limit = 100,
+    api: Asked,
+    reason: Reason = None,
+    since: Since = None,
+    limit: Limit = 100,
     now: Annotated[bool, Query(description="They are due now, instead of at their own times")] = False,
     dry_run: Annotated[bool, Query(description="Only count")] = False,
-) -> Response:  # fmt: skip
+) -> Response:
     """Send rejected records of the topic `tasks` again, with the right key and partition.
 
     Records that would be rejected again are skipped.
@@ -127,10 +132,18 @@ def _shown(row: dict[str, Any], value: bytes | None) -> dict[str, Any]:
     is_cut = (row["value_bytes"] or 0) > len(value or b"")
     value = whole_characters(value) if is_cut and value else value
     return {
-        "topic": row["topic"], "partition": row["partition_id"], "offset": str(row["offset"]),
-        "appended_at": iso_us(row["appended_at"]), "reason": row["reason"], "detail": row["detail"], "key": _text(row["key"]),
-        "value": _text(value), "value_base64": _exact(value), "value_bytes": row["value_bytes"], "value_is_cut": is_cut,
-    }  # fmt: skip
+        "topic": row["topic"],
+        "partition": row["partition_id"],
+        "offset": str(row["offset"]),
+        "appended_at": iso_us(row["appended_at"]),
+        "reason": row["reason"],
+        "detail": row["detail"],
+        "key": _text(row["key"]),
+        "value": _text(value),
+        "value_base64": _exact(value),
+        "value_bytes": row["value_bytes"],
+        "value_is_cut": is_cut,
+    }
 
 
 def whole_characters(raw: bytes) -> bytes:

@@ -73,16 +73,21 @@ _ACCEPTS: dict[int, Any] = {202: AcceptedView, 200: ResultView | AcceptedView}
 @routes.put("/v1/tasks/{key}", _ACCEPTS, *_IN)
 async def put_task(
     api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait_ms: Patience = 10_000, trace: Trace = None
-) -> Response:  # fmt: skip
+) -> Response:
     """Enqueue the task with this key, or replace its data. Repeating the same request changes nothing. An ended task stays as it is."""
     return await _put(api, task.within(trace).command(TaskKey.parse(key), now_us()), wait, wait_ms)
 
 
 @routes.post("/v1/tasks", _ACCEPTS, *_IN, problems.KEY_REUSED, problems.CONFLICT)
 async def enqueue_task(
-    api: Asked, task: NewTask, wait: Wait = "none", wait_ms: Patience = 10_000, idempotency_key: IdempotencyKey = None,
-    unique: Unique = False, trace: Trace = None,
-) -> Response:  # fmt: skip
+    api: Asked,
+    task: NewTask,
+    wait: Wait = "none",
+    wait_ms: Patience = 10_000,
+    idempotency_key: IdempotencyKey = None,
+    unique: Unique = False,
+    trace: Trace = None,
+) -> Response:
     """Enqueue a task. Missing parts of its key are generated. With all three parts given this is the same as PUT."""
     task = task.within(trace)
     if unique == "open":
@@ -113,9 +118,13 @@ class AttemptsView(BaseModel):
 
 @routes.get("/v1/tasks/{key}/attempts", AttemptsView, problems.NOT_FOUND)
 def list_attempts(
-    api: Asked, key: TaskId, limit: Annotated[int, Query(ge=1, le=_MOST_ATTEMPTS, description="Most attempts of a page")] = _MOST_ATTEMPTS,
-    before: Annotated[int | None, Query(ge=2, lt=2**31, description="Only those with smaller numbers: for earlier ones")] = None,
-) -> Response:  # fmt: skip
+    api: Asked,
+    key: TaskId,
+    limit: Annotated[int, Query(ge=1, le=_MOST_ATTEMPTS, description="Most attempts of a page")] = _MOST_ATTEMPTS,
+    before: Annotated[
+        int | None, Query(ge=2, lt=2**31, description="Only those with smaller numbers: for earlier ones")
+    ] = None,
+) -> Response:
     """List the newest recorded attempts of a task, in order. Older attempts are on further pages."""
     task = TaskKey.parse(key)
     found = api.tasks.attempts(task, limit + 1, before)
@@ -278,9 +287,10 @@ def _named(task: NewTask, name: str) -> Command:
         raise Problem(problems.INVALID, "Both Idempotency-Key and uniqueness_key are given.", hint="Leave one out.")
     if task.scheduled_time is None:
         raise Problem(
-            problems.INVALID, "With Idempotency-Key the scheduled_time must be given.",
+            problems.INVALID,
+            "With Idempotency-Key the scheduled_time must be given.",
             hint="It is a part of the task's key: a repeat at another time would be another task.",
-        )  # fmt: skip
+        )
     return task.new_command(now_us(), f"idempotency-key:{name}")
 
 

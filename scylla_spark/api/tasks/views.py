@@ -90,10 +90,19 @@ class TaskBody(Body):
         if key is not None:
             more |= {"ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key, "at": key.scheduled_time}
         return command(
-            now, self.handler, self.payload, queue=self.queue, priority=self.priority,
-            retry=self.retry.policy() if self.retry is not None else None, timeout=self.timeout, expires=self.expires,
-            tags=self.tags, traceparent=self.traceparent, unique=self.unique, **more,
-        )  # fmt: skip
+            now,
+            self.handler,
+            self.payload,
+            queue=self.queue,
+            priority=self.priority,
+            retry=self.retry.policy() if self.retry is not None else None,
+            timeout=self.timeout,
+            expires=self.expires,
+            tags=self.tags,
+            traceparent=self.traceparent,
+            unique=self.unique,
+            **more,
+        )
 
 
 class NewTask(TaskBody):
@@ -112,9 +121,13 @@ class NewTask(TaskBody):
             uniqueness_key: instead of its own.
         """
         return self.command(
-            None, now, ordering_id=self.ordering_id, uniqueness_key=uniqueness_key or self.uniqueness_key, at=self.scheduled_time,
+            None,
+            now,
+            ordering_id=self.ordering_id,
+            uniqueness_key=uniqueness_key or self.uniqueness_key,
+            at=self.scheduled_time,
             delay=self.delay,
-        )  # fmt: skip
+        )
 
 
 class ErrorView(BaseModel):
@@ -260,17 +273,21 @@ class ResultView(KeyView):
 def task_view(status: TaskStatus) -> dict[str, Any]:
     """How a task stands."""
     return status_view(status) | {
-        "error": error_view(status.error), "fresh": status.fresh,
+        "error": error_view(status.error),
+        "fresh": status.fresh,
         "last_attempt": attempt_view(status.key, status.attempt_details[-1]) if status.attempt_details else None,
-    }  # fmt: skip
+    }
 
 
 def result_view(status: TaskStatus) -> dict[str, Any]:
     """How a task ended, or that it has not."""
     return key_view(status.key) | {
-        "ended": not status.open, "state": status.state, "attempts": status.attempts, "result": status.result,
+        "ended": not status.open,
+        "state": status.state,
+        "attempts": status.attempts,
+        "result": status.result,
         "error": error_view(status.error),
-    }  # fmt: skip
+    }
 
 
 def attempt_view(key: TaskKey, attempt: Attempt) -> dict[str, Any]:

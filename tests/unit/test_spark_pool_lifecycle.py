@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import TaskContext
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation
@@ -184,6 +185,16 @@ def test_the_settings_reach_the_jobs_on_a_cluster(made):
     assert chosen._config.children == 5
 
 
+def test_an_address_of_ipv6_that_spark_writes_in_brackets_is_one_to_listen_on(made):
+    session = FakeSession(master="spark://head:7077")
+    session.sparkContext.options = {"spark.driver.host": "[::1]"}
+    pool, _ = made()
+    pool.attach(session)
+    ticket = pool._remote.ticket()
+    with socket.create_connection((ticket.host, ticket.port), timeout=5) as connection:
+        assert connection.family == socket.AF_INET6
+
+
 def test_a_job_that_spark_does_not_know_yet_is_cancelled_once_it_does(made):
     known = threading.Event()
     session = FakeSession(before=known.wait)
@@ -273,6 +284,16 @@ def test_starts_and_ends_are_counted_by_their_cause(made):
     pool.attach(FakeSession(reason="it was drained"))
     pool.submit([task(1)])
     eventually(lambda: pool.figures().ends == {"drained": 1} and pool.figures().starts, 5, "a worker has ended")
+
+
+def test_workers_that_die_again_and_again_are_started_ever_more_rarely(made):
+    pool, _ = made()
+    pool.attach(FakeSession(reason="its process has died"))
+    for least_s in (2, 4, 8, 16, 32, 60, 60):
+        begun, before_us = boot_us(), pool._start_from_us
+        pool._start_job(pool._remote.ticket())
+        next_us = eventually(lambda before_us=before_us: pool._start_from_us > before_us and pool._start_from_us, 5)
+        assert begun + least_s * 1_000_000 <= next_us <= boot_us() + 60_000_000
 
 
 def test_a_worker_of_a_dead_executor_is_none_to_rely_on_and_costs_no_other_its_work(made):

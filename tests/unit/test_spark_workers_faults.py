@@ -27,7 +27,7 @@ from scylla_spark.executors.remote.supervisor import LOST, RemoteSupervisor, Rem
 from scylla_spark.executors.remote.worker_end import SLICE_CHARS, WorkerEnd
 from scylla_spark.executors.remote.worker_lines import WorkerLines
 from scylla_spark.handlers.description import HandlerInfo
-from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX
+from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX, pack
 from tests.support.waiting import eventually
 from tests.unit.test_resident_worker import FakePool, FakeWatchdog
 from tests.unit.test_spark_workers import Peer
@@ -248,7 +248,10 @@ def test_strangers_are_not_connected_for_long(serve, certified):
     options, digest = certified
     ticket = serve(**options).ticket()
     with contextlib.ExitStack() as stack:
-        assert all(is_closed(sock) for sock in strangers(stack, ticket, 64))
+        silent = strangers(stack, ticket, 64)
+        for sock in silent[::2]:
+            sock.sendall(pack(b"[1,2,3]")[:-2])  # half a frame
+        assert all(is_closed(sock) for sock in silent)
     peer = Peer(ticket)
     if digest is not None:
         peer.sock = _encrypted(peer.sock, digest)

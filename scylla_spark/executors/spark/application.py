@@ -57,9 +57,13 @@ def count_slots(context: SparkContext) -> int:
 
 
 def addresses(context: SparkContext, advertise: str) -> tuple[str, str]:
-    """Where this process listens, and where executors reach it: at `advertise`, or else at the address of the driver."""
+    """Where this process listens, and where executors reach it: at `advertise`, or else at the address of the driver.
+
+    Spark writes addresses of IPv6 in brackets, sockets take them without.
+    """
     driver = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
-    return str(context.getConf().get("spark.driver.bindAddress", driver)), advertise or driver
+    bind = str(context.getConf().get("spark.driver.bindAddress", driver))
+    return bind.strip("[]"), (advertise or driver).strip("[]")
 
 
 def session_for_workers(spark: SparkSession) -> SparkSession:

@@ -24,46 +24,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from scylla_spark.core.tasks.task import ABORTED, FAILED, SUCCEEDED
+from scylla_spark.core.tasks.task import ABORTED, FAILED, SUCCEEDED, Invocation
 from scylla_spark.handlers.call import OK, describe, encode_result, failed, stack_of, verdict_of
-from scylla_spark.handlers.messages import TaskRow, Verdict
+from scylla_spark.handlers.messages import Verdict
 from scylla_spark.handlers.registry import Handler
 
-# column → field of `TaskRow`
-_COLUMNS: Final = {
-    "ordering_id": "ordering_id",
-    "uniqueness_key": "uniqueness_key",
-    "scheduled_time": "time_us",
-    "payload": "payload",
-    "attempt": "attempt",
-    "epoch": "epoch",
-    "priority": "priority",
-    "queue": "queue",
-}
+_COLUMNS: Final = (
+    "ordering_id", "uniqueness_key", "scheduled_time", "payload", "attempt", "epoch", "priority", "queue",
+)  # fmt: skip
 _WRONG: Final = "batch_result_invalid"
 
 
-def call_batch(handler: Handler, rows: list[TaskRow]) -> list[Verdict]:
+def call_batch(handler: Handler, tasks: list[Invocation]) -> list[Verdict]:
     """Runs one call for many tasks and returns a verdict for each, in their order.
 
     Args:
         handler: a handler with max_batch.
-        rows: one per task.
+        tasks: the attempts of the call.
     """
     try:
-        table = to_table(rows)
+        table = to_table(tasks)
         answer = handler.function(table.to_pandas() if handler.signature.pandas else table)
     except BaseException as error:
-        return [verdict_of(error)] * len(rows)
+        return [verdict_of(error)] * len(tasks)
     if answer is None:
-        return [OK] * len(rows)
+        return [OK] * len(tasks)
     try:
-        return _verdicts(answer, len(rows))
+        return _verdicts(answer, len(tasks))
     except BaseException as error:
-        return [failed(_WRONG, f"The returned table cannot be read. {describe(error)}", stack_of(error))] * len(rows)
+        return [failed(_WRONG, f"The returned table cannot be read. {describe(error)}", stack_of(error))] * len(tasks)
 
 
-def to_table(rows: list[TaskRow]) -> Any:
+def to_table(tasks: list[Invocation]) -> Any:
     """The tasks as a pyarrow.Table with the columns of this module's documentation."""
     import pyarrow as pa
 
@@ -74,9 +66,23 @@ def to_table(rows: list[TaskRow]) -> Any:
         "priority": pa.int32(),
     }
     schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
-    columns = TaskRow(*zip(*rows, strict=True)) if rows else TaskRow(*[()] * len(TaskRow._fields))  # type: ignore[arg-type]
-    arrays = [pa.array(getattr(columns, field), schema.field(name).type) for name, field in _COLUMNS.items()]
-    return pa.table(arrays, schema=schema)
+    cells = [
+        (
+            one.key.ordering_id,
+            one.key.uniqueness_key,
+            one.key.time_us,
+            one.payload,
+            one.attempt,
+            one.epoch,
+            one.priority,
+            one.queue,
+        )
+        for one in tasks
+    ]
+    columns = zip(*cells, strict=True) if cells else [()] * len(_COLUMNS)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
 
 
 def _verdicts(answer: Any, expected: int) -> list[Verdict]:

@@ -9,12 +9,10 @@ import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from scylla_spark.clock import from_us
 from scylla_spark.core.tasks.kept_json import MAX_LEVELS, kept_text, size_of
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.run_name import planned_at
 from scylla_spark.core.tasks.tags import is_tag
 from scylla_spark.core.tasks.task import (
     ABORTED,
@@ -25,7 +23,7 @@ from scylla_spark.core.tasks.task import (
     SUCCEEDED,
     YIELDED,
     Flag,
-    LastError,
+    Invocation,
     Notes,
     Session,
     Task,
@@ -33,10 +31,9 @@ from scylla_spark.core.tasks.task import (
 )
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield, shown
-from scylla_spark.handlers.messages import TaskRow, Verdict
+from scylla_spark.handlers.messages import Verdict
 from scylla_spark.handlers.registry import Handler
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FRAMES: Final = 40
 _LONGEST_LIMIT_MS: Final = 86_400_000
 PAYLOAD_INVALID: Final = "payload_invalid"
@@ -47,7 +44,7 @@ OK: Final = Verdict(SUCCEEDED)
 
 def call(
     handler: Handler,
-    row: TaskRow,
+    item: Invocation,
     started_us: int,
     notes: Notes | None = None,
     cancelled: Flag | None = None,
@@ -57,49 +54,44 @@ def call(
 
     Args:
         handler: the function to call.
-        row: the task.
+        item: the attempt.
         started_us: wall clock now.
         notes: where the handler says how far it is; None: nobody listens.
         cancelled: whether it is asked to end; None: it never is.
         session: opens its session of Spark Connect; None: it has none.
     """
     try:
-        task = task_of(handler, row)
+        task = task_of(handler, item)
     except (ValueError, RecursionError) as error:
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
     if handler.signature.parameters == 1:
-        return run(handler, task, None, row.tags)
-    context = context_of(row, started_us, notes, cancelled)
-    return run(handler, task, context if session is None else replace(context, session=session), row.tags)
+        return run(handler, task, None, item.tags)
+    context = context_of(item, started_us, notes, cancelled)
+    return run(handler, task, context if session is None else replace(context, session=session), item.tags)
 
 
-def task_of(handler: Handler, row: TaskRow) -> Task:
-    """The task of a row.
+def task_of(handler: Handler, item: Invocation) -> Task:
+    """The task of an attempt.
 
     Raises:
         ValueError: the payload is not JSON.
         RecursionError: it is nested too deep.
     """
-    key = TaskKey(row.time_us, row.ordering_id, row.uniqueness_key)
-    return Task(key, _payload(row.payload), handler.info.name, row.queue, row.priority)
+    return Task(item.key, _payload(item.payload), handler.info.name, item.queue, item.priority)
 
 
-def context_of(row: TaskRow, started_us: int, notes: Notes | None, cancelled: Flag | None = None) -> TaskContext:
+def context_of(item: Invocation, started_us: int, notes: Notes | None, cancelled: Flag | None = None) -> TaskContext:
     """What a handler may know of an attempt, and say of it.
 
     Args:
-        row: the task.
+        item: the attempt.
         started_us: when the attempt begins: now, by the wall clock.
         notes: where the handler says how far it is; None: nobody listens.
         cancelled: whether it is asked to end; None: it never is.
     """
-    deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
-    left = None if row.checkpoint is None else json.loads(row.checkpoint)
-    error = None if row.last_error is None else LastError(*row.last_error)
-    return TaskContext(
-        row.attempt, row.epoch, deadline, left, notes, threading.Event() if cancelled is None else cancelled, None, error,
-        tuple(row.tags), row.traceparent, planned_at(row.uniqueness_key),
-    )  # fmt: skip
+    deadline = from_us(started_us + item.timeout_ms * 1000)
+    left = None if item.checkpoint is None else json.loads(item.checkpoint)
+    return item.context(deadline, left, notes, threading.Event() if cancelled is None else cancelled)
 
 
 class PayloadInvalid(Exception):

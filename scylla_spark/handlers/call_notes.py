@@ -12,13 +12,12 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, checked_progress, checked_progress_note
 from scylla_spark.core.tasks.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
 from scylla_spark.core.tasks.kept_json import kept_text, size_of
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import FollowUpOptions
+from scylla_spark.core.tasks.task import FollowUpOptions, Invocation
 from scylla_spark.core.tasks.trace_context import current_traceparent
 from scylla_spark.errors import ArgumentError
 from scylla_spark.handlers import follow_ups
 from scylla_spark.handlers.framing import pack
-from scylla_spark.handlers.messages import EXTEND, FOLLOW_UP, NOTE, OUTPUT, TaskRow
+from scylla_spark.handlers.messages import EXTEND, FOLLOW_UP, NOTE, OUTPUT
 from scylla_spark.handlers.outputs import WritesOutputs
 from scylla_spark.handlers.shared_memory import SharedMemory
 from scylla_spark.io.host.output_files import attempt_over
@@ -60,10 +59,11 @@ class CallNotes:
 
     Args:
         number: of the call.
-        row: its task; it begins now.
+        item: its invocation; it begins now.
         send: brings a frame to the pool; one at a time.
         extended: is told until when it runs now, in milliseconds from its start; from any thread.
         outputs: stores its files; None: nobody does.
+        longest_ms: how long it may run, from its start, if it asks for longer than its timeout.
 
     Attributes:
         asked: whether it has asked for follow-ups, or left files behind.
@@ -72,18 +72,19 @@ class CallNotes:
     def __init__(
         self,
         number: int,
-        row: TaskRow,
+        item: Invocation,
         send: Callable[[bytes], None],
         extended: Callable[[int], object] | None = None,
         outputs: WritesOutputs | None = None,
+        longest_ms: int = 0,
     ) -> None:
         self.asked = False
         self._number = number
-        self._key = TaskKey(*row[:3])
+        self._key = item.key
         self._begun_us = boot_us()
-        self._traceparent = row.traceparent
-        self._timeout_ms = row.timeout_ms
-        self._longest_ms = row.longest_ms
+        self._traceparent = item.traceparent
+        self._timeout_ms = item.timeout_ms
+        self._longest_ms = longest_ms
         self._extended = extended
         self._outputs = outputs
         self._follow_ups = FollowUps()

@@ -13,9 +13,9 @@ from typing import Final
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.log_record import bounded
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.handlers.log_lines import CallLines, LineWriter
 from scylla_spark.handlers.log_ring import LogMemory
-from scylla_spark.handlers.messages import TaskRow
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NEVER: Final = 1 << 62
@@ -35,14 +35,14 @@ class LogWriter(LineWriter):
         self._busy = False
         self._calls = 0
 
-    def begin(self, row: TaskRow) -> None:
+    def begin(self, item: Invocation) -> None:
         """A call begins in this context.
 
         Args:
-            row: its task, or the first of its batch.
+            item: its invocation, or the first of its batch.
         """
         self._calls += 1
-        call = self._last = _Call(self, self._lock, self._calls, row)
+        call = self._last = _Call(self, self._lock, self._calls, item)
         self._here.set(call)
 
     def end(self) -> None:
@@ -101,12 +101,12 @@ class _Call(CallLines):
         pushed_out_at: … in the rest of the memory, which drops that some time after it has kept so many bytes.
     """
 
-    __slots__ = ("_row", "_writer", "announced", "bytes", "number", "pushed_out_at", "seq")
+    __slots__ = ("_item", "_writer", "announced", "bytes", "number", "pushed_out_at", "seq")
 
-    def __init__(self, writer: LogWriter, lock: threading.RLock, number: int, row: TaskRow) -> None:
+    def __init__(self, writer: LogWriter, lock: threading.RLock, number: int, item: Invocation) -> None:
         super().__init__(lock)
         self._writer = writer
-        self._row = row
+        self._item = item
         self.number = number
         self.seq = self.bytes = 0
         self.announced, self.pushed_out_at = False, _NEVER
@@ -119,6 +119,5 @@ class _Call(CallLines):
 
     def announcement(self) -> list[object]:
         """Whose lines they are, and how many came before."""
-        row = self._row
-        key = (row.time_us, row.ordering_id, row.uniqueness_key)
-        return ["begin", self.number, *key, row.attempt, row.epoch, self.seq]
+        item = self._item
+        return ["begin", self.number, *item.key, item.attempt, item.epoch, self.seq]

@@ -20,40 +20,6 @@ CANCELLED: Final = "cancelled_by_pool"  # the kind of the failure of a call on a
 BATCH: Final = "batch"  # the outcome of a call of many tasks; its result is a list of theirs
 
 
-class TaskRow(NamedTuple):
-    """One task as a child gets it.
-
-    Attributes:
-        time_us: scheduled time, microseconds since the epoch.
-        payload: JSON text.
-        timeout_ms: from the start of the call.
-        checkpoint: JSON text that an earlier attempt left behind.
-        longest_ms: from the start of the call, if it asks for longer.
-        id: of the invocation.
-        last_error: kind and message of what ended the attempt before.
-        tags: of the task.
-        traceparent: trace and span in which it was enqueued.
-        planned_us: when this attempt could start at the earliest, microseconds since the epoch; 0: not known.
-    """
-
-    time_us: int
-    ordering_id: str
-    uniqueness_key: str
-    payload: str
-    attempt: int
-    epoch: int
-    queue: str
-    priority: int
-    timeout_ms: int
-    checkpoint: str | None = None
-    longest_ms: int = 0
-    id: int = 0
-    last_error: tuple[str, str] | None = None
-    tags: tuple[str, ...] = ()
-    traceparent: str | None = None
-    planned_us: int = 0
-
-
 class Order(NamedTuple):
     """One call, from the pool to a child.
 
@@ -62,6 +28,7 @@ class Order(NamedTuple):
         handler: its name.
         start_by_us: boot clock after which it must not begin.
         follows: it may run only if the call before succeeded.
+        longest_ms: from its start, if it asks for longer than its timeout.
         tasks: more than one for batch handlers only.
     """
 
@@ -69,7 +36,8 @@ class Order(NamedTuple):
     handler: str
     start_by_us: int
     follows: bool
-    tasks: list[TaskRow]
+    longest_ms: int
+    tasks: list[Invocation]
 
 
 class Verdict(NamedTuple):
@@ -141,26 +109,13 @@ def order_fields(
         call: its invocations, all of one handler.
         longest_ms: how long one may run at most if it asks for longer than its timeout.
     """
-    return [number, call[0].handler, start_by_us, follows, [_task_fields(item, longest_ms) for item in call]]
+    return [number, call[0].handler, start_by_us, follows, longest_ms, [item.fields for item in call]]
 
 
 def read_order(fields: list[Any]) -> Order:
     """The order that was written so."""
-    number, handler, start_by_us, follows, rows = fields
-    return Order(number, handler, start_by_us, follows, [TaskRow(*row) for row in rows])
-
-
-def task_row(item: Invocation, longest_ms: int = 0) -> TaskRow:
-    """What a child is told of an invocation, and how long it may run at most if it asks for longer."""
-    return TaskRow(*_task_fields(item, longest_ms))
-
-
-def _task_fields(item: Invocation, longest_ms: int) -> list[Any]:
-    key = item.key
-    return [
-        key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
-        item.checkpoint, longest_ms, item.id, item.last_error, item.tags, item.traceparent, item.planned_us,
-    ]  # fmt: skip
+    fields[-1] = [Invocation.read(task) for task in fields[-1]]
+    return Order(*fields)
 
 
 def extended(call: list[Invocation], asked_ms: int, longest_ms: int) -> list[Invocation]:

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Final
 
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import SetupError
 from scylla_spark.handlers.messages import Verdict
-from scylla_spark.handlers.spans import Attempt, CallSpan, Spans
+from scylla_spark.handlers.spans import CallSpan, Spans
 
 _log = logging.getLogger(__name__)
 
@@ -42,13 +43,9 @@ class _UnfailingSpans:
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
 
-    def begin(self, attempt: Attempt) -> CallSpan:
+    def begin(self, tasks: Sequence[Invocation], started_us: int) -> CallSpan:
         """See `Spans`."""
-        return _UnfailingSpan(lambda: self._spans.begin(attempt))
-
-    def begin_batch(self, attempts: Sequence[Attempt]) -> CallSpan:
-        """See `Spans`."""
-        return _UnfailingSpan(lambda: self._spans.begin_batch(attempts))
+        return _UnfailingSpan(lambda: self._spans.begin(tasks, started_us))
 
 
 class _UnfailingSpan:

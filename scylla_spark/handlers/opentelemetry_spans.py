@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Token
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -22,10 +22,10 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from scylla_spark.core.tasks.lateness import lateness_us
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import SetupError
 from scylla_spark.handlers.messages import Verdict
 from scylla_spark.handlers.shared_resources import setup
-from scylla_spark.handlers.spans import Attempt
 
 _EXPORTERS: Final = "opentelemetry_traces_exporter"  # the group of entry points in which packages offer them
 _PROTOCOLS: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
@@ -49,18 +49,22 @@ def opened() -> OpenTelemetrySpans:
 class OpenTelemetrySpans:
     """Makes the spans of a process."""
 
-    def begin(self, attempt: Attempt) -> AttemptSpan:
-        """The span of a call for one task: a child of the span in which that was enqueued."""
-        told = {"key": str(attempt.key), "queue": attempt.queue, "attempt": attempt.number}
-        if attempt.number == 1 and attempt.planned_us:
-            told["lateness_ms"] = lateness_us(attempt.started_us, attempt.planned_us) / 1000
-        return _begun(attempt, _context_of(attempt), told, [])
+    def begin(self, tasks: Sequence[Invocation], started_us: int) -> AttemptSpan:
+        """The span of a call; see `Spans.begin`.
 
-    def begin_batch(self, attempts: Sequence[Attempt]) -> AttemptSpan:
-        """The span of a call for several tasks: a trace of its own, with links to the spans in which they were enqueued."""
-        parents = [trace.get_current_span(_context_of(one)).get_span_context() for one in attempts if one.traceparent]
-        told = {"queue": attempts[0].queue, "tasks": len(attempts)}
-        return _begun(attempts[0], Context(), told, [Link(parent) for parent in parents if parent.is_valid])
+        That for one task is a child of the span in which the task was enqueued. That for several tasks begins a trace of its own,
+        with links to the spans in which they were enqueued.
+        """
+        first = tasks[0]
+        told: dict[str, Any] = {"queue": first.queue}
+        if len(tasks) > 1:
+            parents = [trace.get_current_span(_context_of(one)).get_span_context() for one in tasks if one.traceparent]
+            links = [Link(parent) for parent in parents if parent.is_valid]
+            return _begun(first.handler, started_us, Context(), told | {"tasks": len(tasks)}, links)
+        told |= {"key": str(first.key), "attempt": first.attempt}
+        if first.attempt == 1 and first.planned_us:
+            told["lateness_ms"] = lateness_us(started_us, first.planned_us) / 1000
+        return _begun(first.handler, started_us, _context_of(first), told, [])
 
 
 class AttemptSpan:
@@ -105,21 +109,21 @@ class AttemptSpan:
         self._span.end()
 
 
-def _begun(attempt: Attempt, around: Context, told: dict[str, Any], links: list[Link]) -> AttemptSpan:
+def _begun(name: str, started_us: int, around: Context, told: Mapping[str, Any], links: list[Link]) -> AttemptSpan:
     span = _tracer().start_span(
-        attempt.handler,
+        name,
         around,
         SpanKind.CONSUMER,
         {f"scyllaspark.{name}": value for name, value in told.items()},
         links,
-        start_time=attempt.started_us * 1000,
+        start_time=started_us * 1000,
     )
     return AttemptSpan(span, around)
 
 
-def _context_of(attempt: Attempt) -> Context:
+def _context_of(item: Invocation) -> Context:
     """The span in which the task was enqueued, or none."""
-    carrier = {} if attempt.traceparent is None else {"traceparent": attempt.traceparent}
+    carrier = {} if item.traceparent is None else {"traceparent": item.traceparent}
     return _propagator.extract(carrier, Context())
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import (
     MAX_OUTPUTS,
     UNKNOWN_TYPE,
@@ -18,8 +17,8 @@ from scylla_spark.core.tasks.output import (
     is_media_type,
     outputs_place,
 )
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import ArgumentError, shown
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.io.host.output_files import OutputFiles, Source, Stored
 
 _TYPES: Final = mimetypes.MimeTypes()  # those that Python knows; what a machine adds would make links differ
@@ -48,13 +47,13 @@ class AttemptOutputs:
 
     Args:
         terms: where files are kept, and how much of an attempt.
-        row: its task.
+        item: its invocation.
         files: what keeps them; default: the folder.
     """
 
-    def __init__(self, terms: OutputTerms, row: TaskRow, files: StoresFiles | None = None) -> None:
+    def __init__(self, terms: OutputTerms, item: Invocation, files: StoresFiles | None = None) -> None:
         self._terms = terms
-        self._row = row
+        self._item = item
         self._files = files
         self._sizes: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -89,7 +88,7 @@ class AttemptOutputs:
         return folder
 
     def _place(self) -> str:
-        return outputs_place(TaskKey(*self._row[:3]), self._row.attempt, self._terms.partitions)
+        return outputs_place(self._item.key, self._item.attempt, self._terms.partitions)
 
 
 def checked_media_type(media_type: str | None, name: str) -> str:

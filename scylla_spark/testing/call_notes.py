@@ -5,11 +5,11 @@ from __future__ import annotations
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.tasks.attempt_note import WorkNote, fitted_progress_note
 from scylla_spark.core.tasks.follow_up import FollowUp
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension
 from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.framing import FrameReader
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.handlers.outputs import WritesOutputs
 
 _NUMBER = 1
@@ -19,17 +19,17 @@ class HeardCall:
     """One call, and what it says.
 
     Args:
-        row: its task.
+        item: its invocation.
         outputs: stores its files; None: nobody does.
 
     Attributes:
         notes: where the handler says it.
     """
 
-    def __init__(self, row: TaskRow, outputs: WritesOutputs | None = None) -> None:
+    def __init__(self, item: Invocation, outputs: WritesOutputs | None = None) -> None:
         self._heard = Heard()
         self._reader = FrameReader(fast_json.load)
-        self.notes = CallNotes(_NUMBER, row, self._hear, outputs=outputs)
+        self.notes = CallNotes(_NUMBER, item, self._hear, outputs=outputs)
 
     def end(self) -> tuple[WorkNote | None, tuple[FollowUp, ...]]:
         """The handler has returned: how far it was and what it left behind, and what it asks to be sent."""

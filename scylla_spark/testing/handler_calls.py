@@ -19,7 +19,7 @@ from scylla_spark.handlers import registry as handler_registry
 from scylla_spark.handlers.batch import call_batch
 from scylla_spark.handlers.call import call as call_one
 from scylla_spark.handlers.call import failed
-from scylla_spark.handlers.messages import Verdict, task_row
+from scylla_spark.handlers.messages import Verdict
 from scylla_spark.handlers.registry import Handler
 
 Handlers = Iterable[ModuleType | str | Callable[..., Any]] | None
@@ -76,11 +76,8 @@ def call(
     by_name = payload is None or isinstance(payload, Mapping)
     target: Any = name if by_name else handler  # what is no JSON object, is for the function to say
     command = enqueue_arguments.command(begin, target, payload, **task)
-    timeout_ms = command.timeout_ms or found.info.timeout_ms or _TIMEOUT_MS
-    item = Invocation(
-        1, command.key, attempt, 1, name, command.queue, command.payload, command.priority, command.key.time_us, timeout_ms,
-        tags=command.tags, traceparent=command.traceparent,
-    )  # fmt: skip
+    timeout_ms = found.info.timeout_ms or _TIMEOUT_MS
+    item = command.invocation(1, attempt, 1, command.key.time_us, handler=name, timeout_ms=timeout_ms)
     (verdict,) = verdicts({name: found}, [item], begin, session=opens(spark))
     return Called(
         verdict.outcome, decoded(verdict.result), failure_in(verdict), timedelta(milliseconds=verdict.after_ms)
@@ -110,9 +107,9 @@ def verdicts(
     if handler is None:
         return [failed("handler_unknown", f"No handler {items[0].handler!r} is registered here.")] * len(items)
     if handler.info.max_batch is not None:
-        found: Sequence[Verdict] = call_batch(handler, [task_row(item) for item in items])
+        found: Sequence[Verdict] = call_batch(handler, list(items))
     else:
-        found = [call_one(handler, task_row(items[0]), now, notes, session=session)]
+        found = [call_one(handler, items[0], now, notes, session=session)]
     if any(one.failure is not None and one.failure[0] == "KeyboardInterrupt" for one in found):
         raise KeyboardInterrupt
     return found

@@ -39,7 +39,6 @@ from scylla_spark.core.tasks.task import (
 from scylla_spark.errors import NotFoundError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.handlers.description import AUTO, LOCAL
-from scylla_spark.handlers.messages import task_row
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.handlers.registry import Handler
 from scylla_spark.services.dispatch.engine_settings import (
@@ -325,8 +324,7 @@ class VirtualDispatcher:
         if end - begin > limit_us:
             failure = Failure(TIMED_OUT, f"It had not ended after {limit_us / 1e6:g} s and was killed.")
             return [Outcome(item.id, TIMED_OUT, begin, begin + limit_us, failure=failure) for item in call]
-        row = task_row(call[0])
-        heard = HeardCall(row, AttemptOutputs(self._output_terms, row, self.files))
+        heard = HeardCall(call[0], AttemptOutputs(self._output_terms, call[0], self.files))
         found = verdicts(self._handlers, call, begin, heard.notes, self.session)
         work, follow_ups = heard.end()
         return [

@@ -24,11 +24,13 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import checked_output_name
 from scylla_spark.core.tasks.task import (
     ABORTED,
+    AS_ENQUEUED,
     FAILED,
     MAX_RESULT_BYTES,
     SUCCEEDED,
     YIELDED,
     FollowUpOptions,
+    Invocation,
     LastError,
     Task,
     TaskContext,
@@ -91,10 +93,7 @@ class Lease:
         attempt: number of this attempt, from 1.
         epoch: (epoch, attempt) grows with every attempt; pass both to stores that can refuse older writers.
         checkpointed: what an earlier attempt left behind; None: nothing.
-        last_error: why the attempt before did not succeed; None: nobody knows, or it did not fail.
-        tags: of the task.
-        traceparent: trace and span in which the task was enqueued, as W3C Trace Context writes them; None: in none.
-        planned_us: when this attempt could start at the earliest, microseconds since the epoch; 0: an older server does not tell.
+        invocation: the attempt, without what stands in `task` and `checkpointed`.
         cancelled: is set when the task was cancelled: stop working on it.
         view: as the server told of it.
         lost: is set when the lease is not held any more, for whatever reason: somebody else may work on the task.
@@ -105,16 +104,25 @@ class Lease:
         self.view = view
         told = view["task"]
         key = TaskKey.of(datetime.fromisoformat(told["scheduled_time"]), told["ordering_id"], told["uniqueness_key"])
-        self.task = Task(key, told["payload"], told["handler"] or "", told["queue"], told["priority"])
+        handler = told["handler"] or ""
+        self.task = Task(key, told["payload"], handler, told["queue"], told["priority"])
         self.attempt: int = told["attempt"]
         self.epoch = int(told["epoch"])
         self.checkpointed: Any = told["checkpoint"]
-        error = told.get("last_error")  # an older server does not tell
-        self.last_error = None if error is None else LastError(error["kind"], error["message"])
-        self.tags: tuple[str, ...] = tuple(told.get("tags", ()))
-        self.traceparent: str | None = told.get("traceparent")
-        due_at = told.get("due_at")
-        self.planned_us = 0 if due_at is None else to_us(datetime.fromisoformat(due_at))
+        error, due_at = told.get("last_error"), told.get("due_at")  # an older server does not tell
+        plain = {name: told[name] for name in AS_ENQUEUED if name in told} | {"tags": tuple(told.get("tags", ()))}
+        self.invocation = Invocation(
+            0,
+            key,
+            self.attempt,
+            self.epoch,
+            handler,
+            payload="",
+            planned_us=0 if due_at is None else to_us(datetime.fromisoformat(due_at)),
+            timeout_ms=0,
+            last_error=None if error is None else LastError(error["kind"], error["message"]),
+            **plain,
+        )
         self.cancelled = threading.Event()
         self.lost = threading.Event()
         self.token: str = view["lease"]

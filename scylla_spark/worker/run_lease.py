@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.tasks.run_name import planned_at
 from scylla_spark.core.tasks.task import TaskContext
 from scylla_spark.handlers.call import failed, run
 from scylla_spark.handlers.messages import Verdict
 from scylla_spark.handlers.registry import Handler
-from scylla_spark.handlers.spans import Attempt, Spans
+from scylla_spark.handlers.spans import Spans
 from scylla_spark.worker.handlers import ANY
 from scylla_spark.worker.lease import Lease
 
@@ -49,17 +48,14 @@ def work(
 
 def _called(handler: Handler, lease: Lease) -> Verdict:
     process = os.getpid()
-    verdict = run(handler, lease.task, context_of(handler, lease), lease.tags)
+    verdict = run(handler, lease.task, context_of(handler, lease), lease.invocation.tags)
     if os.getpid() != process:
         os._exit(0)  # the handler forked, and this is the copy: it has nothing to report, and takes no other task
     return verdict
 
 
 def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:
-    task = lease.task
-    span = spans.begin(
-        Attempt(task.handler, task.key, task.queue, lease.attempt, lease.traceparent, lease.planned_us, now_us())
-    )
+    span = spans.begin([lease.invocation], now_us())
     span.enter()
     verdict = _called(handler, lease)
     span.leave()
@@ -69,15 +65,4 @@ def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:
 
 def context_of(handler: Handler, lease: Lease) -> TaskContext:
     """The context of an attempt that begins now."""
-    return TaskContext(
-        lease.attempt,
-        lease.epoch,
-        lease.begin(handler.info.timeout_ms),
-        lease.checkpointed,
-        lease,
-        lease.lost,
-        last_error=lease.last_error,
-        tags=lease.tags,
-        traceparent=lease.traceparent,
-        planned_at=planned_at(lease.task.key.uniqueness_key),
-    )
+    return lease.invocation.context(lease.begin(handler.info.timeout_ms), lease.checkpointed, lease, lease.lost)

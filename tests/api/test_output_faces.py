@@ -19,12 +19,12 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.key_view import id_of
 from scylla_spark.core.tasks.output import OutputTerms, links_text, outputs_place
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
+from tests.support.invocations import invocation
 
 KEY = TaskKey(at(10), "cust/9 ä", "inv")
 FILE = 'ü "50%" 报告.html'
@@ -43,7 +43,7 @@ def made(tmp_path):
     terms = OutputTerms(str(tmp_path / "outputs"), PARTITIONS, 10_000_000)
     rows = {}
     for attempt, files in ((1, {"a.txt": b"first", FILE: CONTENT}), (2, {"a.txt": b"second"})):
-        writer = AttemptOutputs(terms, TaskRow(*KEY, "{}", attempt, 1, "default", 0, 1_000))
+        writer = AttemptOutputs(terms, invocation(*KEY, attempt=attempt))
         rows[attempt] = links_text([writer.write(name, data, None) for name, data in files.items()])
     append(path, ATTEMPTS, [fact(KEY, 1, "failed", 2, outputs=rows[1], error_class="E")])
     append(path, COMPLETIONS, [fact(KEY, 2, "succeeded", 3, outputs=rows[2])])

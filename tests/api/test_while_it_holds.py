@@ -11,11 +11,11 @@ from scylla_spark.api.access.access import Access
 from scylla_spark.api.access.token_mirror import TokenView
 from scylla_spark.api.app import guarded
 from scylla_spark.api.deployment import overview
-from scylla_spark.core.leases.messages import Answer, Granted
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.leases.messages import Answer
 from scylla_spark.core.tasks.task import YIELDED
 from tests.api.test_api_access import MISSING, give, made
 from tests.support.api_site import kind
+from tests.support.invocations import invocation, lease_on
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 OVER = b"event: over\ndata: \n\n"
@@ -208,7 +208,7 @@ def test_what_was_leased_goes_to_others_if_the_token_was_revoked_while_it_waited
         if not holds:
             revoke(site, headers)
         later()
-        lease = Granted("0." + "a" * 32, TaskKey(1, "o", "u"), 1, 1, None, "mail", '"secret"', 0, 1, 1_000, 1_000)
+        lease = lease_on("0." + "a" * 32, invocation(1, "o", "u", '"secret"', handler="", queue="mail"))
         return Answer(0, leases=(lease, lease._replace(token="")))
 
     site.app.state.api.leases.call = call

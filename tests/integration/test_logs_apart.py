@@ -14,10 +14,10 @@ from kafka import TopicPartition
 from scylla_spark.core.records.log_record import decode
 from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.handlers.log_writer import LogWriter
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import consumer
 from scylla_spark.services.dispatch.logs_apart import LogsApart
+from tests.support.invocations import invocation
 from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 
@@ -34,7 +34,7 @@ class Child:
         os.close(fd)
 
     def writes(self, *texts):
-        self.writer.begin(TaskRow(1, f"lane-{self.number}", "key", "{}", 1, 7, "default", 0, 1000))
+        self.writer.begin(invocation(1, f"lane-{self.number}"))
         self.writer.text("stdout", "".join(f"{text}\n" for text in texts))
         self.writer.end()
 
@@ -129,6 +129,7 @@ def test_when_its_parent_is_killed_it_sends_what_was_written_and_ends(settings):
     code = """
 import sys
 from scylla_spark.config.settings import Settings
+from tests.support.invocations import invocation
 from tests.integration.test_logs_apart import Child, LogsApart
 settings = Settings.model_validate_json(sys.stdin.readline())
 logs = LogsApart(settings)

@@ -28,8 +28,8 @@ class LeaseJudge:
 
     def is_open(self, granted: Granted) -> bool:
         """Whether a lease is in force, as the log says."""
-        open_lease = self._open.get(granted.key.ordering_id)
-        return open_lease is not None and open_lease[:2] == (granted.key, granted.attempt)
+        open_lease = self._open.get(granted.task.key.ordering_id)
+        return open_lease is not None and open_lease[:2] == (granted.task.key, granted.task.attempt)
 
     def note(self, fact: Fact) -> None:
         """A fact of a lease counts, or the end of a task: of a lane one lease is open at a time."""
@@ -55,15 +55,17 @@ class LeaseJudge:
 
     def begun(self, worker: ModelWorker, granted: Granted) -> None:
         """A worker was told of a lease: it stands in the log."""
-        digest = self._stands.get((granted.key, granted.attempt))
+        digest = self._stands.get((granted.task.key, granted.task.attempt))
         if digest != digest_of_token(granted.token):
-            raise self._violation(f"{worker.name} was told of a lease of {granted.key} that does not stand in the log")
+            raise self._violation(
+                f"{worker.name} was told of a lease of {granted.task.key} that does not stand in the log"
+            )
         self.begun_leases += 1
 
     def reported(self, granted: Granted, outcome: str) -> None:
         """A worker was told that its report counts: so it does."""
-        ends = self._ends[granted.key, granted.attempt]
+        ends = self._ends[granted.task.key, granted.task.attempt]
         if not ends or (ends[0] != outcome and not (outcome == "failed" and ends[0] in ("failed", "cancelled"))):
             raise self._violation(
-                f"{outcome} of {granted.key} attempt {granted.attempt} was accepted, but the log says {ends}"
+                f"{outcome} of {granted.task.key} attempt {granted.task.attempt} was accepted, but the log says {ends}"
             )

@@ -219,7 +219,7 @@ class ModelWorker:
         outcome = SUCCEEDED
         if not world.calm:
             outcome = rng.choices([SUCCEEDED, FAILED, YIELDED], [0.95 - load.fails, load.fails, 0.05])[0]
-        if granted.key.ordering_id in world.failing:
+        if granted.task.key.ordering_id in world.failing:
             outcome = FAILED
         world.judge.leases.begun(self, granted)
         world.workers.judge_overlap(self, granted)
@@ -229,7 +229,7 @@ class ModelWorker:
 def _report(work: Work, rng: random.Random, limited: float) -> Report:
     failure = Failure("E", "no") if work.outcome == FAILED else None
     if work.outcome == YIELDED and limited and rng.random() < limited:
-        failure = Failure(RATE_LIMITED, rng.choice(work.granted.tags or RATE_KEYS))
+        failure = Failure(RATE_LIMITED, rng.choice(work.granted.task.tags or RATE_KEYS))
     after = rng.choice([None, 0, 200]) if work.outcome != SUCCEEDED else None
     return Report(work.granted.token, work.outcome, '"done"' if work.outcome == SUCCEEDED else None, failure, after)
 
@@ -251,17 +251,19 @@ class Workers:
 
     def judge_overlap(self, worker: ModelWorker, granted: Granted) -> None:
         """Nobody is told of a lease in a lane while somebody else may rely on one."""
-        world, key = self._world, granted.key
+        world, key = self._world, granted.task.key
         if not world.judge.leases.is_open(granted):
             return  # the answer came so late that it is over
         for other in (*self._workers, *self._gone):
             for token, work in other.work.items():
                 relies = (
-                    world.now < work.safe_until_us and not work.reported and work.granted.key not in world.judge.ended
+                    world.now < work.safe_until_us
+                    and not work.reported
+                    and work.granted.task.key not in world.judge.ended
                 )
-                if token != granted.token and work.granted.key.ordering_id == key.ordering_id and relies:
+                if token != granted.token and work.granted.task.key.ordering_id == key.ordering_id and relies:
                     raise Violation(
-                        f"{worker.name} gets {key} while {other.name} relies on its lease of {work.granted.key}"
+                        f"{worker.name} gets {key} while {other.name} relies on its lease of {work.granted.task.key}"
                     )
 
     def _mishap(self) -> None:

@@ -13,10 +13,10 @@ from scylla_spark.core.records.log_record import LogLine, bounded, decode
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.handlers.log_writer import LogWriter
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, _Source, known_secrets
 from scylla_spark.services.dispatch.log_queue import LogQueue
+from tests.support.invocations import invocation
 from tests.support.waiting import eventually
 
 NAME = AttemptName(TaskKey(1, "lane", "key"), 1, 7)
@@ -135,7 +135,7 @@ def test_without_kafka_nobody_waits_and_what_finds_no_room_is_dropped_and_counte
         begun = boot_us()
         fd = logs.open(child)
         writer = LogWriter(LogMemory(fd))
-        writer.begin(TaskRow(1, "lane", f"key-{child}", "{}", 1, 7, "default", 0, 1000))
+        writer.begin(invocation(1, "lane", f"key-{child}"))
         writer.text("stdout", ("w" * 200 + "\n") * 2_000)
         writer.end()
         os.close(fd)
@@ -152,7 +152,7 @@ def written(logs, child, lines):
     """The lines of one attempt, in the memory of its child."""
     fd = logs.open(child)
     writer = LogWriter(LogMemory(fd))
-    writer.begin(TaskRow(1, "lane", f"key-{child}", "{}", 1, 7, "default", 0, 1000))
+    writer.begin(invocation(1, "lane", f"key-{child}"))
     writer.text("stdout", "a line of a handler, such as many write\n" * lines)
     os.close(fd)
 

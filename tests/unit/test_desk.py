@@ -13,11 +13,12 @@ import structlog
 from scylla_spark.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
 from scylla_spark.api.leases.desks import DeskConnection
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.leases.messages import Answer, Call, Granted, Scarcity, Want
+from scylla_spark.core.leases.messages import Answer, Call, Scarcity, Want
 from scylla_spark.core.records.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.services.dispatch.lease_desk import Desk
+from tests.support.invocations import invocation, lease_on
 
 NOW = 1_700_000_000_000_000
 
@@ -106,8 +107,8 @@ async def until(condition):
 
 
 def test_a_call_goes_there_and_its_answer_comes_back(desk, tmp_path):
-    lease = Granted(
-        "0." + "a" * 32, TaskKey(NOW, "a\n", "ü"), 1, 2, None, "q", '{"n":"\\n"}', 0, NOW, 10_000, NOW + 7_000_000
+    lease = lease_on(
+        "0." + "a" * 32, invocation(NOW, "a\n", "ü", '{"n":"\\n"}', queue="q", handler=""), NOW + 7_000_000
     )
 
     async def play():
@@ -300,7 +301,7 @@ def test_who_is_not_let_in_hears_why_that_may_be(desk, tmp_path, monkeypatch):
 
 
 def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_for_it_goes_back(desk, tmp_path):
-    lease = Granted("0." + "a" * 32, TaskKey(NOW, "a", "u"), 1, 2, None, "q", "null", 0, NOW, 10_000, NOW + 7_000_000)
+    lease = lease_on("0." + "a" * 32, invocation(NOW, "a", "u", queue="q"), NOW + 7_000_000)
 
     async def play():
         connection = await DeskConnection.open(desk.address, secret_of(tmp_path))

@@ -96,9 +96,9 @@ def test_workers_are_leased_nothing_that_shares_the_limit():
     world.put("b", "other", timeout_ms=1_000_000)
     (lease,) = world.leases(world.once(1))
     world.report(lease.token, "yielded", failure=Failure(RATE_LIMITED, "api.acme"), after_ms=30_000)
-    assert [lease.key.uniqueness_key for lease in world.leases(world.once(9, lease_ms=600_000))] == ["other"]
+    assert [lease.task.key.uniqueness_key for lease in world.leases(world.once(9, lease_ms=600_000))] == ["other"]
     world.at(31)
-    assert sorted(lease.key.uniqueness_key for lease in world.leases(world.once(9))) == ["first", "tagged"]
+    assert sorted(lease.task.key.uniqueness_key for lease in world.leases(world.once(9))) == ["first", "tagged"]
 
 
 def test_what_waits_expires_and_is_cancelled_in_time():

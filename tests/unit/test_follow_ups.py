@@ -21,14 +21,14 @@ from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import is_note, read_follow_up
 from scylla_spark.handlers import follow_ups
 from scylla_spark.handlers.framing import ProtocolError
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.follow_ups import event_record
 from scylla_spark.testing.call_notes import HeardCall
 from tests.support.engine_harness import NOW, SECOND, Harness
+from tests.support.invocations import invocation
 
 PARENT = TaskKey(NOW, "lane", "parent")
 ONE = follow_ups.task(PARENT, "next", "h", {"n": 1}, {})
-ROW = TaskRow(*PARENT, "{}", 1, 1, "default", 0, 30_000, longest_ms=60_000)
+ROW = invocation(*PARENT, timeout_ms=30_000)
 HOUR = 3600
 
 

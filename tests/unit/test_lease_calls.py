@@ -16,7 +16,6 @@ from scylla_spark.core.leases.messages import (
     UNAVAILABLE,
     Answer,
     Call,
-    Granted,
     Report,
     Scarcity,
     Sign,
@@ -24,9 +23,9 @@ from scylla_spark.core.leases.messages import (
     folded,
     new_token,
 )
-from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import UnreachableError
+from tests.support.invocations import invocation, lease_on
 
 RNG = random.Random(1)
 
@@ -106,7 +105,7 @@ class OneDesk:
 
 
 def granted(token):
-    return Granted(token, TaskKey(0, "a", token), 1, 1, None, "q", "null", 0, 0, 10_000, 0)
+    return lease_on(token, invocation(0, "a", token, queue="q"))
 
 
 @pytest.fixture
@@ -178,14 +177,16 @@ def test_the_surplus_is_what_is_youngest_by_its_own_time_however_late_it_came_ba
 
     def told(token):
         came_back, at = times[token]
-        return Granted(token, TaskKey(at, "a", token), 1, 1, None, "q", "null", 0, came_back, 10_000, 0)
+        return lease_on(token, invocation(at, "a", token, queue="q", planned_us=came_back))
 
     monkeypatch.setitem(globals(), "granted", told)
     for number, desk in enumerate(desks.desks.values()):
         desk.gives = [new_token(number, RNG)]
         times[desk.gives[0]] = (9_000, 1_000) if number == 0 else (2_000, 2_000)
     found = answer(desks, wants=(Want("q", 1),))
-    assert [lease.key.time_us for lease in found.leases] == [1_000], "it was yielded, and is the oldest all the same"
+    assert [lease.task.key.time_us for lease in found.leases] == [1_000], (
+        "it was yielded, and is the oldest all the same"
+    )
 
 
 def test_what_is_wanted_is_shared_out_so_that_hardly_anything_goes_back(desks):

@@ -178,7 +178,7 @@ class LeaseLife(RuleBasedStateMachine):
             if how_far is not None:
                 self.progress[granted.token] = how_far
             if row is not None:
-                self.checkpoints[granted.key] = row
+                self.checkpoints[granted.task.key] = row
         else:
             assert status == (FOREIGN if before else status) != OK
 
@@ -200,7 +200,7 @@ class LeaseLife(RuleBasedStateMachine):
             assert status == OK
             one.ended = True
             if row is not None:
-                self.checkpoints[granted.key] = row
+                self.checkpoints[granted.task.key] = row
         if status == OK:
             self.judge.reported(granted, outcome)
         else:
@@ -257,7 +257,7 @@ class LeaseLife(RuleBasedStateMachine):
     @invariant()
     def an_ended_task_is_leased_to_nobody(self):
         for one in self.held:
-            assert not (one.granted.key in self.ended and self.judge.is_open(one.granted))
+            assert not (one.granted.task.key in self.ended and self.judge.is_open(one.granted))
 
     def teardown(self):
         """Everything ends: no task is lost, and none ends twice."""
@@ -292,13 +292,13 @@ class LeaseLife(RuleBasedStateMachine):
         """A worker was told of leases: they stand in the log, it is their turn, and they know what was left behind."""
         self.look()
         for granted in leases:
-            key = granted.key
+            key = granted.task.key
             self.judge.begun(Named(worker), granted)
             assert key.time_us <= self.world.now
             assert key not in self.ended
             behind = [one for one in self.tasks if one.ordering_id == key.ordering_id and one < key]
             assert all(one in self.ended for one in behind), "the lane's order"
-            assert granted.checkpoint == self.checkpoints.get(key)
+            assert granted.task.checkpoint == self.checkpoints.get(key)
             until = self.world.now + (CONFIRM_US if session else TERM_US)
             self.held.append(Held(granted, worker, session, until, confirmed=not session))
 
@@ -320,14 +320,16 @@ class LeaseLife(RuleBasedStateMachine):
                 assert key not in self.ended, f"{key} ends twice"
                 self.ended[key] = fact.outcome
             if fact.outcome == "timed_out":
-                known = [one for one in self.held if (one.granted.key, one.granted.attempt) == (key, fact.attempt)]
+                known = [
+                    one for one in self.held if (one.granted.task.key, one.granted.task.attempt) == (key, fact.attempt)
+                ]
                 assert [fact.work.worker] == [one.worker for one in known]
                 said = self.progress.get(known[0].granted.token)
                 assert said is None or fact.work.progress == said, "history says how far it was"
         self.judged = len(facts)
 
     def ends(self, one):
-        return list(self.judge._ends.get((one.granted.key, one.granted.attempt), ()))
+        return list(self.judge._ends.get((one.granted.task.key, one.granted.task.attempt), ()))
 
     def is_open(self, one):
         self.look()

@@ -45,7 +45,7 @@ def world():
 
 
 def uniques(leases):
-    return [lease.key.uniqueness_key for lease in leases]
+    return [lease.task.key.uniqueness_key for lease in leases]
 
 
 # -- who gets what ---------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_the_lease_is_a_fact_before_it_is_an_answer(world):
     world.partition.outbox.again()
     (lease,) = world.leases(number)
     (fact,) = [fact for fact in world.facts if fact.outcome == "started"]
-    assert (fact.attempt, fact.work.worker, lease.attempt) == (1, "curl", 1)
+    assert (fact.attempt, fact.work.worker, lease.task.attempt) == (1, "curl", 1)
     assert lease.token not in str(world.log)
 
 
@@ -97,7 +97,7 @@ def test_what_comes_again_is_not_behind_all_that_is_younger(end, ageing):
     if end != "expired":
         world.report(first.token, end)
     world.at(5)
-    assert first.key.uniqueness_key == "A"
+    assert first.task.key.uniqueness_key == "A"
     assert uniques(world.leases(world.once(3))) == ["A", "B", "C"]
 
 
@@ -113,7 +113,7 @@ def test_a_lane_is_leased_one_at_a_time_in_order(world):
     for unique in ("c", "a", "b"):
         world.put(unique=unique)
     (first,) = world.leases(world.once(5))
-    assert first.key.uniqueness_key == "a"
+    assert first.task.key.uniqueness_key == "a"
     assert world.leases(world.once(5)) == []
     assert world.report(first.token) == OK
     assert uniques(world.leases(world.once(5))) == ["b"]
@@ -225,7 +225,7 @@ def test_a_group_hands_out_no_more_than_its_concurrency():
     world.put("other:1", "o")
     leases = world.leases(world.once(5))
     assert len(leases) == 2
-    world.report(next(lease for lease in leases if lease.key.ordering_id.startswith("acme")).token)
+    world.report(next(lease for lease in leases if lease.task.key.ordering_id.startswith("acme")).token)
     assert len(world.leases(world.once(5))) == 1
 
 
@@ -244,7 +244,7 @@ def test_groups_take_turns_once_any_has_a_weight(weights, first):
     world = PullWorld(weights=weights)
     for lane in [f"{group}:{n}" for group in "ab" for n in range(4)]:
         world.put(lane)
-    assert "".join(lease.key.ordering_id[0] for lease in world.leases(world.once(8))) == first
+    assert "".join(lease.task.key.ordering_id[0] for lease in world.leases(world.once(8))) == first
 
 
 def test_waiting_counts_like_priority_where_a_queue_ages():
@@ -289,7 +289,7 @@ def test_the_same_report_twice_is_right_and_another_is_not(world):
 def test_aborted_is_for_good_and_failed_is_tried_again(world):
     world.put("a", "aborts")
     world.put("b", "fails")
-    leases = {lease.key.uniqueness_key: lease for lease in world.leases(world.once(2))}
+    leases = {lease.task.key.uniqueness_key: lease for lease in world.leases(world.once(2))}
     world.report(leases["aborts"].token, "aborted", failure=Failure("E1", "broken"))
     world.report(leases["fails"].token, "failed", failure=Failure("E2"), after_ms=90_000)
     assert world.outcomes("aborts")[-1] == "aborted"
@@ -297,8 +297,8 @@ def test_aborted_is_for_good_and_failed_is_tried_again(world):
     assert world.leases(world.once(2)) == []
     world.at(91)
     (again,) = world.leases(world.once(2))
-    assert (again.key.uniqueness_key, again.attempt) == ("fails", 2)
-    assert again.last_error == ("E2", "")
+    assert (again.task.key.uniqueness_key, again.task.attempt) == ("fails", 2)
+    assert again.task.last_error == ("E2", "")
 
 
 def test_a_yield_uses_up_no_attempt_and_leaves_its_checkpoint(world):
@@ -307,7 +307,7 @@ def test_a_yield_uses_up_no_attempt_and_leaves_its_checkpoint(world):
     assert world.sign(lease.token, progress=0.1) == OK
     assert world.report(lease.token, "yielded", checkpoint='{"row":7}') == OK
     (again,) = world.leases(world.once(1))
-    assert (again.attempt, again.checkpoint) == (2, '{"row":7}')
+    assert (again.task.attempt, again.task.checkpoint) == (2, '{"row":7}')
     assert world.facts[1].work.progress == 0.1
     assert [fact.used for fact in world.facts if fact.key.uniqueness_key == "u"] == [1, 0, 1]
 
@@ -316,7 +316,7 @@ def test_files_of_a_lease_stand_in_its_facts_and_not_in_those_of_the_next_attemp
     world.put()
     (lease,) = world.leases(world.once(1))
     told = world.engine.lease_output(lease.token, None, world.now)
-    assert told == {"key": list(lease.key), "attempt": 1, "epoch": lease.epoch, "sizes": {}}
+    assert told == {"key": list(lease.task.key), "attempt": 1, "epoch": lease.task.epoch, "sizes": {}}
     for link in (FILE, FILE._replace(name="b"), FILE._replace(bytes=9)):
         told = world.engine.lease_output(lease.token, link, world.now)
     assert told["sizes"] == {"a.txt": 9, "b": 3}
@@ -434,7 +434,7 @@ def test_a_lease_without_a_sign_of_life_is_over(world):
     assert world.leases(world.once(1)) == []
     world.at(1.1)
     (again,) = world.leases(world.once(1))
-    assert again.attempt == 2
+    assert again.task.attempt == 2
     timeout = next(fact for fact in world.facts if fact.outcome == "timed_out")
     assert timeout.failure.kind == "lease_expired"
     assert (timeout.work.worker, timeout.work.progress) == ("curl", 0.25)
@@ -490,7 +490,7 @@ def test_a_queue_that_redelivers_gives_a_task_out_again_whose_result_is_false():
         assert world.report(lease.token, result=result) == OK, "said twice"
         assert world.leases(world.once(1)) == []
         world.at(2.1)
-    assert (lease.attempt, world.facts[-1].used) == (2, 1)
+    assert (lease.task.attempt, world.facts[-1].used) == (2, 1)
 
 
 def test_expired_leases_use_up_attempts(world):
@@ -521,7 +521,7 @@ def test_a_task_whose_workers_die_one_after_the_other_waits_longer_and_longer(wo
     (fourth,) = world.leases(world.once(1, lease_ms=1_000))
     world.at(48)
     (fifth,) = world.leases(world.once(1, lease_ms=1_000))
-    assert (fourth.attempt, fifth.attempt) == (4, 5), "one that did not die in between begins anew"
+    assert (fourth.task.attempt, fifth.task.attempt) == (4, 5), "one that did not die in between begins anew"
 
 
 def test_a_task_that_kills_workers_before_they_can_say_that_they_got_it_is_not_the_head_for_ever(world):
@@ -603,7 +603,7 @@ def test_what_a_session_does_not_confirm_is_ready_again_after_two_seconds(world)
     assert world.leases(world.ask("other")) == []
     world.at(2.1)
     (again,) = world.leases(world.ask("other"))
-    assert again.attempt == 2
+    assert again.task.attempt == 2
     assert [fact.used for fact in world.facts][:3] == [1, 0, 1]
 
 
@@ -694,7 +694,7 @@ def test_a_request_that_was_given_nothing_or_gave_all_back_is_done_anew(world):
     (lease,) = world.leases(world.once(1, request="r"))
     assert world.report(lease.token, "yielded") == OK
     (again,) = world.leases(world.once(1, request="r"))
-    assert again.attempt == 2
+    assert again.task.attempt == 2
 
 
 def test_a_request_that_was_hung_up_on_and_comes_again_is_answered(world):
@@ -840,7 +840,7 @@ def test_a_recorded_lease_of_a_dead_worker_ends_a_whole_term_after_the_take(worl
     successor.at(9.9)
     assert successor.leases(successor.once(1)) == []
     successor.at(10.1)
-    assert successor.leases(successor.once(1))[0].attempt == 2
+    assert successor.leases(successor.once(1))[0].task.attempt == 2
 
 
 def test_an_owner_that_is_still_reading_calls_no_lease_lost(world):
@@ -997,7 +997,7 @@ def test_a_lease_is_over_when_all_was_taken_and_its_worker_had_said_nothing(worl
     world.at(4)
     assert world.leases(world.once(1)) == [], "an answer to another question says nothing"
     world.engine.listened(number)
-    assert [lease.attempt for lease in world.leases(world.once(1, wait=1))] == [2]
+    assert [lease.task.attempt for lease in world.leases(world.once(1, wait=1))] == [2]
 
 
 def test_a_process_that_never_hands_anything_on_holds_no_lease_for_ever(world):
@@ -1044,7 +1044,7 @@ def test_a_request_whose_lease_ran_out_before_it_came_again_is_done_anew(world):
     assert len(world.leases(world.once(1, lease_ms=1_000, request="r"))) == 1
     world.at(1.5)
     (again,) = world.leases(world.once(1, lease_ms=1_000, request="r"))
-    assert again.attempt == 2
+    assert again.task.attempt == 2
 
 
 def test_an_answer_says_whether_its_request_has_got_what_it_gets(world):
@@ -1089,7 +1089,7 @@ def test_leases_that_are_taken_over_are_no_starts():
     assert world.engine.counts["leases_adopted"] == 60
     world.put(lane="new", unique="new")
     world.now += SECOND
-    assert [lease.key.uniqueness_key for lease in world.leases(world.once(1))] == ["new"]
+    assert [lease.task.key.uniqueness_key for lease in world.leases(world.once(1))] == ["new"]
 
 
 def test_what_autoscalers_are_told_counts_lanes_that_wait():
@@ -1111,7 +1111,7 @@ def test_a_task_that_is_cancelled_before_the_answer_leaves_room_for_the_next(wor
     world.command("cancel", TaskKey(NOW, "a", "1"), request_id=None)
     world.put("b", "2")
     world.partition.outbox.again()
-    assert [lease.key.uniqueness_key for lease in world.leases(number)] == ["2"]
+    assert [lease.task.key.uniqueness_key for lease in world.leases(number)] == ["2"]
     assert world.now < NOW + 5 * SECOND
 
 
@@ -1128,5 +1128,5 @@ def test_what_was_given_for_one_want_and_ended_is_made_up_for_by_that_want(world
     world.put("gpu7")
     world.pump(deliver=False)
     world.partition.outbox.again()
-    leased = [lease.key.ordering_id for lease in world.leases(number)]
+    leased = [lease.task.key.ordering_id for lease in world.leases(number)]
     assert sorted(leased) == ["cpu0", "cpu1", "cpu2", "gpu1", "gpu7"]

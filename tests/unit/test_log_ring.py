@@ -15,10 +15,10 @@ from scylla_spark.core.access.redaction import Redaction
 from scylla_spark.handlers.capture import Output, _Records
 from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.handlers.log_writer import LogWriter
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines
+from tests.support.invocations import invocation
 
-ROW = TaskRow(1, "lane", "key", "{}", 1, 7, "default", 0, 1000)
+ROW = invocation()
 HEAD, REST, LINE = 8 * 1024, 128 * 1024, 1024
 
 

@@ -14,7 +14,6 @@ from scylla_spark.core.tasks.output import OutputTerms, outputs_place
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.local.output_desk import HandedOutputs, OutputDesk
-from scylla_spark.handlers.messages import task_row
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.io.host.output_files import OutputFiles
 from tests.support.executor_conformance import invocation
@@ -30,7 +29,7 @@ class Child:
         self.call: Invocation = invocation("h")._replace(id=number)
         desk.begin([self.call])
         self.way = desk.open(number, number.__eq__)
-        self.outputs = HandedOutputs(self.way.fileno(), task_row(self.call))
+        self.outputs = HandedOutputs(self.way.fileno(), self.call)
 
     def said(self, message: bytes, descriptor: int) -> str:
         """What the desk answers to a message."""
@@ -87,7 +86,7 @@ class EndsMeanwhile(AttemptOutputs):
 def test_a_file_that_is_copied_while_its_call_ends_replaces_nothing(desk, children, tmp_path):
     child = children[0]
     child.outputs.write("report.csv", "good", None)
-    outputs = EndsMeanwhile(desk._terms, task_row(child.call))
+    outputs = EndsMeanwhile(desk._terms, child.call)
     outputs.desk = desk
     desk._running[child.call.id] = outputs
     with pytest.raises(ArgumentError, match="The attempt is over"):

@@ -29,12 +29,13 @@ from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report
 from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.framing import ProtocolError
-from scylla_spark.handlers.messages import OUTPUT, TaskRow
+from scylla_spark.handlers.messages import OUTPUT
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.io.host.output_files import OutputFiles
+from tests.support.invocations import invocation
 
 KEY = TaskKey(1_800_000_000_000_000, "lane/../x", "u")
-ROW = TaskRow(*KEY, "{}", 2, 7, "default", 0, 30_000)
+ROW = invocation(*KEY, attempt=2, timeout_ms=30_000)
 DIGEST = "0" * 64
 LINK = OutputLink("report.csv", 3, DIGEST, "text/csv")
 

@@ -23,11 +23,11 @@ from scylla_spark.executors.remote.worker_end import notes_of
 from scylla_spark.handlers import call_notes
 from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.framing import FrameReader
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.describe import explain
 from scylla_spark.services.dispatch.note_redaction import NoteRedaction
 from scylla_spark.worker.lease import Lease
 from tests.support.http_script import lease_view
+from tests.support.invocations import invocation
 from tests.support.worker_harness import PullWorld
 
 
@@ -118,7 +118,7 @@ def heard_of(say, monkeypatch):
         clock = count(1_000_000_000, step_us)
         monkeypatch.setattr(call_notes, "boot_us", lambda clock=clock: next(clock))
         frames = bytearray()
-        notes = CallNotes(1, TaskRow(0, "a", "b", 1, 1, "h", "q", "{}", 0, 1_000), frames.extend)
+        notes = CallNotes(1, invocation(), frames.extend)
         say(notes)
         notes.end()
         heard = Heard()

@@ -17,7 +17,7 @@ from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.certificate import server_context
-from scylla_spark.executors.remote.frames import BEAT, DRAIN, TASKS, task_fields
+from scylla_spark.executors.remote.frames import BEAT, DRAIN, TASKS
 from scylla_spark.executors.remote.handshake import Ticket, nonce, proof_of_dispatcher
 from scylla_spark.executors.remote.resident import GONE, UNWATCHED, Resident
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
@@ -241,7 +241,7 @@ def test_what_came_in_while_a_worker_was_stopped_does_not_start_after_its_lease(
     worker._end.leased_until_us = boot_us() - 1
     started_items = []
     pool.submit = started_items.extend
-    worker._take([lease(60_000_000), [1, 0, [TASKS, "local", 0, [list(task_fields(TASK))]]]])
+    worker._take([lease(60_000_000), [1, 0, [TASKS, "local", 0, [list(TASK.fields)]]]])
     dispatcher.listener.close()
     assert (worker._over, started_items) == (LEASE_ENDED, [])
 

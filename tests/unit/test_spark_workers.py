@@ -18,7 +18,7 @@ from scylla_spark.core.tasks.task import Invocation, LastError
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
 from scylla_spark.executors.remote.certificate import server_context
-from scylla_spark.executors.remote.frames import BEAT, BEGUN, DEAD, ENDS, LINES, SAYS, read_task, task_fields
+from scylla_spark.executors.remote.frames import BEAT, BEGUN, DEAD, ENDS, LINES, SAYS, read_task
 from scylla_spark.executors.remote.handshake import (
     VERSION,
     introduction,
@@ -104,10 +104,10 @@ class TestClocks:
 
 
 def test_an_attempt_arrives_as_it_was_sent():
-    assert read_task(wire(task_fields(TASK)), 0) == TASK
+    assert read_task(wire(TASK.fields), 0) == TASK
     usual = TASK._replace(checkpoint=None, last_error=None, tags=(), traceparent=None)
-    assert read_task(wire(task_fields(usual)), 0) == usual
-    assert len(task_fields(usual)) < len(task_fields(TASK))
+    assert read_task(wire(usual.fields), 0) == usual
+    assert len(usual.fields) < len(TASK.fields)
 
 
 class TestHowManyWorkers:

@@ -116,4 +116,4 @@ def test_a_worker_is_told_of_them():
     pull = PullWorld()
     pull.put(tags=("gpu", "eu"), traceparent="t")
     (lease,) = pull.leases(pull.once())
-    assert (lease.tags, lease.traceparent) == (("gpu", "eu"), "t")
+    assert (lease.task.tags, lease.task.traceparent) == (("gpu", "eu"), "t")

@@ -15,9 +15,9 @@ from scylla_spark.core.tasks.task import Task, TaskContext
 from scylla_spark.errors import ArgumentError
 from scylla_spark.handlers import registry as handler_registry
 from scylla_spark.handlers.call import call
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.handlers.registry import handler, load, registered
 from scylla_spark.handlers.value_type import ValueType
+from tests.support.invocations import invocation
 
 NOW = 1_800_000_000_000_000
 
@@ -50,7 +50,7 @@ def _empty_registry(monkeypatch):
 def verdict(function, payload: object):
     handler("h")(function)
     text = payload if isinstance(payload, str) else json.dumps(payload)
-    return call(load([])["h"], TaskRow(NOW, "lane", "key", text, 1, 1, "default", 0, 1000), NOW)
+    return call(load([])["h"], invocation(NOW, payload=text), NOW)
 
 
 def remind(p: Remind, ctx: TaskContext) -> Receipt:

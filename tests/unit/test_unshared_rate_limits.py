@@ -10,8 +10,8 @@ from scylla_spark.core.tasks.task import Task
 from scylla_spark.errors import RateLimited
 from scylla_spark.handlers import registry as handler_registry
 from scylla_spark.handlers.call import call
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.handlers.registry import handler, load
+from tests.support.invocations import invocation
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ async def limited_later(task: Task) -> None:
 
 def called(function, *, rate_key=(), tags=()):
     handler("h", rate_key=rate_key)(function)
-    return call(load([])["h"], TaskRow(1, "lane", "key", "{}", 1, 1, "default", 0, 1000, tags=tags), 1)
+    return call(load([])["h"], invocation(tags=tags), 1)
 
 
 @pytest.mark.parametrize("function", [limited, limited_later])

@@ -15,8 +15,8 @@ from scylla_spark.executors.remote.frames import LINES, read_lines
 from scylla_spark.executors.remote.worker_lines import MOST_BYTES, WorkerLines
 from scylla_spark.handlers.log_ring import LogMemory
 from scylla_spark.handlers.log_writer import LogWriter
-from scylla_spark.handlers.messages import TaskRow
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs
+from tests.support.invocations import invocation
 
 TERMS = LogTerms(head=4_096, tail=128 * 1024, line=80)
 
@@ -43,7 +43,7 @@ def writer_of(lines, child):
 
 
 def write(writer, key, *texts):
-    writer.begin(TaskRow(1, "lane", key, "{}", 1, 7, "default", 0, 1000))
+    writer.begin(invocation(1, "lane", key))
     for text in texts:
         writer.text("stdout", text + "\n")
     writer.end()
@@ -80,7 +80,7 @@ def test_lines_of_each_attempt_arrive_whichever_child_ran_it(logs):
 def test_the_last_lines_of_a_child_that_died_arrive(logs):
     lines = WorkerLines(TERMS)
     writer = writer_of(lines, "a")
-    writer.begin(TaskRow(1, "lane", "one", "{}", 1, 7, "default", 0, 1000))
+    writer.begin(invocation(1, "lane", "one"))
     for number in range(1_000):
         writer.text("stdout", f"{number}\n")
     lines.close("a")

@@ -169,13 +169,13 @@ def test_a_lease_is_told_of_as_the_api_tells():
         w.put_queue(Queue("gpu", mode="pull", lease="30s"))
         task = w.enqueue("render", {"frame": 1}, queue="gpu", tags=["a", "b"], traceparent=TRACE)
         (lease,) = w.lease("gpu")
-        assert (lease.tags, lease.traceparent) == (("a", "b"), TRACE)
+        assert (lease.invocation.tags, lease.invocation.traceparent) == (("a", "b"), TRACE)
         granted = Granted(
-            lease.token, task.key, 1, lease.epoch, "render", "gpu", '{"frame": 1}', lease.task.priority, lease.planned_us, 30_000,
-            lease.view["max_ms"] * 1000, tags=("a", "b"), traceparent=TRACE,
-        )  # fmt: skip
+            lease.token, lease.invocation._replace(payload='{"frame": 1}'), 30_000, lease.view["max_ms"] * 1000
+        )
+        assert lease.invocation.key == task.key
         assert lease.view == lease_view(granted)
-        assert lease.planned_us == to_us(START)  # it was enqueued at once, and is due at once
+        assert lease.invocation.planned_us == to_us(START)  # it was enqueued at once, and is due at once
 
 
 def test_a_lease_of_a_queue_that_hands_over_once_has_ended_before_its_work():

@@ -200,7 +200,7 @@ class LeaseCalls:
         if not call.wants or len(answer.leases) <= most:
             return answer
         leases = sorted(
-            answer.leases, key=lambda lease: (bool(lease.token), -lease.priority, lease.key.time_us)
+            answer.leases, key=lambda lease: (bool(lease.token), -lease.task.priority, lease.task.key.time_us)
         )  # as each queue gives them out
         most = max(most, sum(not lease.token for lease in leases))
         surplus = [lease.token for lease in leases[most:]]

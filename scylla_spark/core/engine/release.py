@@ -221,12 +221,18 @@ class Release:
     def _start(self, turn: _Turn, entry: Entry, retry: Retry, attempt: int) -> Invocation:
         data, partition = entry.data, turn.partition
         assert partition.mine is not None
-        invocation = Invocation(
-            self._state.next_number(), entry.key, attempt, partition.mine.epoch, data.handler or turn.policy.handler, data.queue,
-            data.payload, data.priority, entry.planned_us, data.timeout_ms or turn.policy.timeout_ms, self._start_by_us,
-            entry.work.checkpoint if entry.work is not None else None, entry.error, entry.expires_us, data.tags,
-            data.traceparent,
-        )  # fmt: skip
+        invocation = data.invocation(
+            self._state.next_number(),
+            attempt,
+            partition.mine.epoch,
+            entry.planned_us,
+            handler=turn.policy.handler,
+            timeout_ms=turn.policy.timeout_ms,
+            start_by_us=self._start_by_us,
+            checkpoint=entry.work.checkpoint if entry.work is not None else None,
+            last_error=entry.error,
+            expires_us=entry.expires_us,
+        )
         turn.lane.hold(entry)
         turn.lane.state = RUNNING
         self._runs.begin(Run(partition, turn.lane, entry, invocation, turn.executor, turn.gate, retry))

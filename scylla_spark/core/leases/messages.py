@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import Failure, LastError
+from scylla_spark.core.tasks.task import Failure, Invocation
 
 MOST_WANTED: Final = 1_000  # leases that one call may ask for
 OK: Final = "ok"
@@ -116,32 +116,15 @@ class Granted(NamedTuple):
 
     Attributes:
         token: what proves the lease; empty: the task has ended with this.
-        attempt: number of this attempt, from 1.
-        epoch: of the owner that gave it.
-        planned_us: when this attempt could start at the earliest, microseconds since the epoch.
+        task: the attempt; its handler is empty where the task names none.
         lease_ms: how long the lease lasts after each sign of life.
         until_us: how long it can be kept at most.
-        checkpoint: JSON text that an earlier attempt left behind.
-        last_error: why the attempt before did not succeed.
-        tags: of the task.
-        traceparent: trace and span in which it was enqueued.
     """
 
     token: str
-    key: TaskKey
-    attempt: int
-    epoch: int
-    handler: str | None
-    queue: str
-    payload: str
-    priority: int
-    planned_us: int
+    task: Invocation
     lease_ms: int
     until_us: int
-    checkpoint: str | None = None
-    last_error: LastError | None = None
-    tags: tuple[str, ...] = ()
-    traceparent: str | None = None
 
 
 class Scarcity(NamedTuple):

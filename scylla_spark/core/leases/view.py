@@ -8,6 +8,7 @@ from typing import Any
 from scylla_spark.clock import iso
 from scylla_spark.core.leases.messages import Granted
 from scylla_spark.core.tasks.key_view import key_view
+from scylla_spark.core.tasks.task import AS_ENQUEUED
 
 
 def lease_view(granted: Granted) -> dict[str, Any]:
@@ -16,15 +17,25 @@ def lease_view(granted: Granted) -> dict[str, Any]:
     Args:
         granted: what it is; its `until_us` is how long it can be kept from now on, microseconds.
     """
-    key = granted.key
-    task = key_view(key) | {
-        "handler": granted.handler, "queue": granted.queue, "priority": granted.priority, "payload": json.loads(granted.payload),
-        "attempt": granted.attempt, "epoch": str(granted.epoch),
-        "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
-        "last_error": granted.last_error._asdict() if granted.last_error is not None else None,
-        "tags": list(granted.tags), "traceparent": granted.traceparent, "due_at": iso(granted.planned_us),
-    }  # fmt: skip
+    item = granted.task
+    task = (
+        key_view(item.key)
+        | {name: getattr(item, name) for name in AS_ENQUEUED}
+        | {
+            "handler": item.handler or None,
+            "payload": json.loads(item.payload),
+            "attempt": item.attempt,
+            "epoch": str(item.epoch),
+            "checkpoint": None if item.checkpoint is None else json.loads(item.checkpoint),
+            "last_error": None if item.last_error is None else item.last_error._asdict(),
+            "tags": list(item.tags),
+            "due_at": iso(item.planned_us),
+        }
+    )
     return {
-        "lease": granted.token, "expires_in_ms": granted.lease_ms, "beat_every_ms": max(granted.lease_ms // 3, 50),
-        "max_ms": granted.until_us // 1000, "task": task,
-    }  # fmt: skip
+        "lease": granted.token,
+        "expires_in_ms": granted.lease_ms,
+        "beat_every_ms": max(granted.lease_ms // 3, 50),
+        "max_ms": granted.until_us // 1000,
+        "task": task,
+    }

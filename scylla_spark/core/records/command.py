@@ -19,7 +19,7 @@ from scylla_spark.core.records.instant_field import Instant
 from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.tasks.key import TaskKey, place_of
-from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES, NOT_GIVEN
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES, NOT_GIVEN, Invocation
 from scylla_spark.core.tasks.trace_context import Traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION
 from scylla_spark.duration import duration_ms
@@ -134,6 +134,36 @@ class Command(NamedTuple):
     def expires_us(self) -> int | None:
         """When the task expires unless it has begun, microseconds since the epoch; None: never."""
         return None if self.expires_ms is None else self.key.time_us + self.expires_ms * 1000
+
+    def invocation(
+        self, number: int, attempt: int, epoch: int, planned_us: int, *, handler: str, timeout_ms: int, **more: Any
+    ) -> Invocation:
+        """An attempt of the task.
+
+        Args:
+            number: its id.
+            attempt: its number, from 1.
+            epoch: of the owner that starts it.
+            planned_us: when it could start at the earliest, microseconds since the epoch.
+            handler: runs it, if the task names none.
+            timeout_ms: longest run, if the task does not say.
+            **more: other fields of `Invocation`.
+        """
+        return Invocation(
+            number,
+            self.key,
+            attempt,
+            epoch,
+            self.handler or handler,
+            self.queue,
+            self.payload,
+            self.priority,
+            planned_us,
+            self.timeout_ms or timeout_ms,
+            tags=self.tags,
+            traceparent=self.traceparent,
+            **more,
+        )
 
 
 class Rejection(NamedTuple):

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from scylla_spark.core.leases.messages import Answer, Call
 
-VERSION: Final = 8
+VERSION: Final = 9
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HELLO: Final = "hello"
 CALLER: Final = "caller"

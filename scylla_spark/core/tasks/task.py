@@ -15,6 +15,7 @@ from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.follow_up import FollowUp
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import FilePath
+from scylla_spark.core.tasks.run_name import planned_at
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown
@@ -418,6 +419,35 @@ class Invocation(NamedTuple):
         """
         latest_us = self.expires_us - offset_us
         return self if latest_us >= self.start_by_us else self._replace(start_by_us=latest_us)
+
+    def context(self, deadline: datetime, checkpointed: Any, notes: Notes | None, cancelled: Flag) -> TaskContext:
+        """What a handler may know of this attempt, and say of it; see `TaskContext`."""
+        return TaskContext(
+            self.attempt, self.epoch, deadline, checkpointed, notes, cancelled, last_error=self.last_error, tags=self.tags,
+            traceparent=self.traceparent, planned_at=planned_at(self.key.uniqueness_key),
+        )  # fmt: skip
+
+    @property
+    def fields(self) -> list[Any]:
+        """Its fields, as JSON on its way to a child or a worker, without those at the end if they say nothing; see `read`."""
+        fields: list[Any] = list(self[:_USUAL] if self[_USUAL:] == _NOTHING_MORE else self)
+        fields[1] = self.key[:]  # JSON of a plain tuple takes half the time
+        return fields
+
+    @classmethod
+    def read(cls, fields: list[Any]) -> Invocation:
+        """The invocation whose `fields` these are."""
+        fields[1] = TaskKey(*fields[1])
+        if len(fields) > _USUAL:
+            fields[12] = None if fields[12] is None else LastError(*fields[12])
+            fields[14] = tuple(fields[14])
+        return cls(*fields)
+
+
+AS_ENQUEUED: Final = ("queue", "priority", "tags", "traceparent")
+"""Fields of an invocation that workers are told as they were enqueued."""
+_USUAL: Final = Invocation._fields.index("checkpoint")
+_NOTHING_MORE: Final = tuple(Invocation._field_defaults[name] for name in Invocation._fields[_USUAL:])
 
 
 class Failure(NamedTuple):

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from scylla_spark.core.records import fast_json
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.resource_limits import Confinement
 from scylla_spark.handlers.call import failed
 from scylla_spark.handlers.call_notes import CallNotes
 from scylla_spark.handlers.capture import Output
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.handlers.log_writer import LogWriter
-from scylla_spark.handlers.messages import CallRecord, Order, TaskRow
+from scylla_spark.handlers.messages import CallRecord, Order
 from scylla_spark.handlers.outputs import WritesOutputs
 from scylla_spark.handlers.registry import Handler
 from scylla_spark.handlers.shared_memory import SharedMemory
-from scylla_spark.handlers.spans import CallSpan, Spans, attempt_of
+from scylla_spark.handlers.spans import CallSpan, Spans
 
 _RECV_BYTES: Final = 256 * 1024
 
@@ -56,7 +57,7 @@ class ChildSetup:
     output: Output
     confinement: Confinement | None = None
     session_of: Callable[[int], OpensSession] | None = None
-    outputs: Callable[[TaskRow], WritesOutputs] | None = None
+    outputs: Callable[[Invocation], WritesOutputs] | None = None
     spans: Spans | None = None
 
 
@@ -115,17 +116,13 @@ class ChildLink:
         handler = self.setup.handlers.get(order.handler)
         if handler is None or handler.info.max_batch is not None or handler.signature.parameters == 1:
             return None
-        row = order.tasks[0]
-        outputs = None if self.setup.outputs is None else self.setup.outputs(row)
-        return CallNotes(order.number, row, self.send, extended, outputs)
+        item = order.tasks[0]
+        outputs = None if self.setup.outputs is None else self.setup.outputs(item)
+        return CallNotes(order.number, item, self.send, extended, outputs, order.longest_ms)
 
     def span_of(self, order: Order, started_us: int) -> CallSpan | None:
         """The span of a call, which begins; None: nobody asks for it."""
-        spans = self.setup.spans
-        if spans is None:
-            return None
-        attempts = [attempt_of(order.handler, row, started_us) for row in order.tasks]
-        return spans.begin(attempts[0]) if len(attempts) == 1 else spans.begin_batch(attempts)
+        return None if self.setup.spans is None else self.setup.spans.begin(order.tasks, started_us)
 
     def end_if_copy(self) -> None:
         """Ends a copy of the process, which a handler has forked, where that comes back from the handler."""

@@ -113,11 +113,11 @@ class InTurn:
             return BATCH, call_batch(handler, order.tasks), None, 0
         if notes is None:
             return call(handler, order.tasks[0], started_us)
-        row, flag = order.tasks[0], CallFlag(order.number, self._link.slot)
+        item, flag = order.tasks[0], CallFlag(order.number, self._link.slot)
         if self._setup.session_of is None:
-            verdict = call(handler, row, started_us, notes, flag)
+            verdict = call(handler, item, started_us, notes, flag)
         else:
-            with closing(self._setup.session_of(row.id)) as session:
-                verdict = call(handler, row, started_us, notes, flag, session.get)
+            with closing(self._setup.session_of(item.id)) as session:
+                verdict = call(handler, item, started_us, notes, flag, session.get)
         notes.end()
         return verdict

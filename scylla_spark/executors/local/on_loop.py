@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
-from scylla_spark.core.tasks.task import SUCCEEDED, TIMED_OUT
+from scylla_spark.core.tasks.task import SUCCEEDED, TIMED_OUT, Invocation
 from scylla_spark.executors.local.child_link import ChildLink
 from scylla_spark.executors.local.loop_steps import Steps, call_number
 from scylla_spark.handlers.call import (
@@ -28,7 +28,7 @@ from scylla_spark.handlers.call import (
     warn_if_unshared,
 )
 from scylla_spark.handlers.call_notes import CallNotes
-from scylla_spark.handlers.messages import CANCELLED, RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
+from scylla_spark.handlers.messages import CANCELLED, RETURNED, CallRecord, Order, Verdict, read_order
 from scylla_spark.handlers.registry import Handler
 from scylla_spark.handlers.spans import CallSpan
 
@@ -106,7 +106,7 @@ class OnLoop:
         if begun > order.start_by_us:
             self._report(CallRecord(number, RETURNED), begun)
             return
-        context, row = contextvars.copy_context(), order.tasks[0]
+        context, item = contextvars.copy_context(), order.tasks[0]
         context.run(call_number.set, number)
         context.run(link.begin, order)
         span = link.span_of(order, started)
@@ -114,17 +114,17 @@ class OnLoop:
             context.run(span.enter)
         notes = link.notes_of(order, lambda until_ms: self._loop.call_soon_threadsafe(self._extend, number, until_ms))
         running = self._running[number] = _Running(started, begun, context, span, notes)
-        work = self._verdict(link.setup.handlers[order.handler], row, started, notes)
+        work = self._verdict(link.setup.handlers[order.handler], item, started, notes)
         running.task = self._loop.create_task(work, context=context)
         running.task.add_done_callback(partial(self._ended, number, running))
-        running.timer = self._loop.call_later(row.timeout_ms / 1000, self._cancel, number, TIMED_OUT)
+        running.timer = self._loop.call_later(item.timeout_ms / 1000, self._cancel, number, TIMED_OUT)
 
-    async def _verdict(self, handler: Handler, row: TaskRow, started_us: int, notes: CallNotes | None) -> Verdict:
+    async def _verdict(self, handler: Handler, item: Invocation, started_us: int, notes: CallNotes | None) -> Verdict:
         try:
-            given = arguments_of(handler, task_of(handler, row), context_of(row, started_us, notes))
+            given = arguments_of(handler, task_of(handler, item), context_of(item, started_us, notes))
             result = await handler.function(*given)
         except BaseException as error:
-            warn_if_unshared(handler, row.tags, error)
+            warn_if_unshared(handler, item.tags, error)
             return verdict_of(error)
         return verdict_of_result(handler, result)
 

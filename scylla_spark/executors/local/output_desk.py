@@ -23,7 +23,6 @@ from typing import Any, BinaryIO, Final
 from scylla_spark.core.tasks.output import OutputLink, OutputTerms, checked_output_name, read_link
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import ArgumentError
-from scylla_spark.handlers.messages import TaskRow, task_row
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.io.host.output_files import Source, attempt_over, opened
 
@@ -69,7 +68,7 @@ class OutputDesk:
 
     def begin(self, batch: Iterable[Invocation]) -> None:
         """These invocations may hand over files from now on."""
-        self._running.update((item.id, AttemptOutputs(self._terms, task_row(item))) for item in batch)
+        self._running.update((item.id, AttemptOutputs(self._terms, item)) for item in batch)
 
     def end(self, ids: Iterable[int]) -> None:
         """They are over."""
@@ -177,12 +176,12 @@ class HandedOutputs:
 
     Args:
         descriptor: of the socket that leads out.
-        row: the task of the call.
+        item: the invocation of the call.
     """
 
-    def __init__(self, descriptor: int, row: TaskRow) -> None:
+    def __init__(self, descriptor: int, item: Invocation) -> None:
         self._descriptor = descriptor
-        self._id = row.id
+        self._id = item.id
 
     def write(
         self, name: str, source: Source, media_type: str | None, _over: Callable[[], bool] = lambda: False

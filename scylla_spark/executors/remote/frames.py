@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import Invocation, LastError
+from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.report import PLAIN_SUCCESS, Report
 from scylla_spark.handlers.framing import ProtocolError
 
@@ -32,8 +31,7 @@ FOR_EVER: Final = 1 << 61
 """A limit to start from here on is none."""
 PLAIN_FIELDS: Final = 3
 """Of the record of an attempt that succeeded and reports nothing else (`read_success`)."""
-_USUAL: Final = 11
-_NOTHING_MORE: Final = (None, None, 1 << 62, (), None)  # no checkpoint, error, expiry, tags and trace
+_START_BY: Final = Invocation._fields.index("start_by_us")
 _MOST_NAMES: Final = 10_000
 _MOST_TEXT: Final = 2_000
 
@@ -71,27 +69,16 @@ class Beat(NamedTuple):
     memory: int
 
 
-def task_fields(item: Invocation) -> tuple[Any, ...]:
-    """An invocation as it is written: its fields, without those at the end if they say nothing."""
-    return item[:_USUAL] if item[_USUAL:] == _NOTHING_MORE else item
-
-
 def read_task(fields: list[Any], ahead_us: int) -> Invocation:
-    """The invocation that was written so.
+    """The invocation of a frame, with its limit to start on the boot clock of this machine.
 
     Args:
-        fields: as read.
+        fields: `Invocation.fields`.
         ahead_us: how far the boot clock of this machine is ahead of that of the dispatcher, at least.
     """
-    fields[1] = TaskKey._make(fields[1])
-    if fields[10] < FOR_EVER:
-        fields[10] += ahead_us
-    if len(fields) == _USUAL:
-        return Invocation(*fields)
-    error = fields[12]
-    fields[12] = None if error is None else LastError(*error)
-    fields[14] = tuple(fields[14])
-    return Invocation._make(fields)
+    if fields[_START_BY] < FOR_EVER:
+        fields[_START_BY] += ahead_us
+    return Invocation.read(fields)
 
 
 def read_beat(body: Sequence[Any]) -> Beat:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
-from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, HEARD, KILL, RECALL, TASKS, Beat, Rooms, task_fields
+from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, HEARD, KILL, RECALL, TASKS, Beat, Rooms
 from scylla_spark.executors.remote.link import Link
 
 _FRAME_CHARS: Final = 64 * 1024  # of payloads and checkpoints in one frame; the last one comes on top
@@ -112,14 +112,14 @@ class RemoteWorker:
             now: boot clock.
         """
         ahead_us = clock.us - clock.error_us
-        rows: list[tuple[Any, ...]] = []
+        rows: list[list[Any]] = []
         chars = 0
         for item in items:
             if chars > _FRAME_CHARS:
                 self.link.send([TASKS, name, ahead_us, rows])
                 rows, chars = [], 0
             self.held[item.id] = Held(item, name, now)
-            rows.append(task_fields(item))
+            rows.append(item.fields)
             chars += len(item.payload) + len(item.checkpoint or "")
         self.link.send([TASKS, name, ahead_us, rows])
         self._sent[name] += len(items)

@@ -38,6 +38,8 @@ from scylla_spark.worker.containers.watchdog_handle import Guard
 from scylla_spark.worker.lease import Lease
 
 LEVEL: Final = "container"
+_NOT_TOLD: Final = ("id", "payload", "priority", "due_at")
+"""Fields of a leased task that its program does not get: `input` is the part of the payload that is meant for it."""
 _LOOK_S: Final = 0.1
 _KILL_S: Final = 20.0
 _MOST_REMOVALS: Final = 10
@@ -243,14 +245,8 @@ def told_of(lease: Lease, given: Any) -> dict[str, Any]:
         lease: of the task; its token, a secret, is not told.
         given: `input` of the payload.
     """
-    key, told = lease.task.key, lease.view["task"]
-    return {
-        "input": given, "scheduled_time": told["scheduled_time"], "ordering_id": key.ordering_id,
-        "uniqueness_key": key.uniqueness_key, "handler": told["handler"], "queue": told["queue"],
-        "attempt": lease.attempt, "epoch": lease.epoch, "checkpoint": lease.checkpointed,
-        "last_error": None if lease.last_error is None else lease.last_error._asdict(), "tags": list(lease.tags),
-        "traceparent": lease.traceparent,
-    }  # fmt: skip
+    told = {name: value for name, value in lease.view["task"].items() if name not in _NOT_TOLD}
+    return {"input": given} | told | {"epoch": lease.epoch}
 
 
 def _readers(

@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import LEASED, retry_of
+from scylla_spark.core.engine.bounds import retry_of
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lane import IDLE, OPEN, RUNNING, STUB, Entry, Lane
-from scylla_spark.core.engine.leases.worker_session import EndedLease, Lease, WorkerSession
+from scylla_spark.core.engine.leases.worker_session import EndedLease, Lease, WorkerSession, leased_run
 from scylla_spark.core.engine.outbox import NEVER, identity_of
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
@@ -27,7 +27,7 @@ from scylla_spark.core.leases.messages import CANCELLED as TASK_CANCELLED
 from scylla_spark.core.leases.messages import OK, UNAVAILABLE
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tasks.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
+from scylla_spark.core.tasks.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Outcome
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
@@ -188,14 +188,9 @@ class LeaseBook:
         self._state.counts["leases_adopted"] += 1
 
     def _run_of(self, partition: Partition, lane: Lane, entry: Entry) -> Run:
-        data, mine = entry.data, partition.mine
-        assert mine is not None
-        policy, gate = self._state.policy_of(data), self._gates.of(data.queue)
-        invocation = Invocation(
-            0, entry.key, entry.attempt, mine.epoch, data.handler or "", data.queue, data.payload, data.priority,
-            entry.planned_us, 0,
-        )  # fmt: skip
-        return Run(partition, lane, entry, invocation, LEASED, gate, retry_of(data, policy))
+        data = entry.data
+        retry = retry_of(data, self._state.policy_of(data))
+        return leased_run(partition, lane, entry, entry.attempt, self._gates.of(data.queue), retry)
 
     def load_stubs(self, partition: Partition, now: int) -> None:
         """Tasks that the log says to be leased, and that are too far back in their lanes to be loaded, block these all the same.

@@ -16,7 +16,7 @@ from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, WAITING, Ent
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.demand import Demand, Demands
 from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
-from scylla_spark.core.engine.leases.worker_session import Lease
+from scylla_spark.core.engine.leases.worker_session import Lease, leased_run
 from scylla_spark.core.engine.memory_use import size_of
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate, Gates
@@ -27,7 +27,6 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.leases.messages import Scarcity, digest_of_token, new_token
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import place_of
-from scylla_spark.core.tasks.task import Invocation
 
 MOST_ANSWER_BYTES: Final = (
     8 * 1024 * 1024
@@ -166,7 +165,7 @@ class Leasing:
             self._cancels.end_unrun(partition, head, now)
         else:
             partition.reassure(lane)
-            self._lease(demand, Run(partition, lane, head, _invocation(partition, head), LEASED, gate, retry), now)
+            self._lease(demand, leased_run(partition, lane, head, head.attempt + 1, gate, retry), now)
             return True
         return False
 
@@ -190,32 +189,6 @@ class Leasing:
 
 def _bytes_of(run: Run) -> int:
     """About how many bytes a worker is told of a task."""
-    entry, invocation = run.entry, run.invocation
-    checkpoint = entry.work.checkpoint if entry.work is not None else None
-    key, error = invocation.key, entry.error or ()
-    texts = (
-        invocation.payload,
-        checkpoint,
-        invocation.handler,
-        entry.data.traceparent,
-        key.ordering_id,
-        key.uniqueness_key,
-    )
-    return _LEASE_BYTES + sum(size_of(text) for text in (*texts, *entry.data.tags, *error))
-
-
-def _invocation(partition: Partition, head: Entry) -> Invocation:
-    data, mine = head.data, partition.mine
-    assert mine is not None
-    return Invocation(
-        0,
-        head.key,
-        head.attempt + 1,
-        mine.epoch,
-        data.handler or "",
-        data.queue,
-        data.payload,
-        data.priority,
-        head.planned_us,
-        0,
-    )
+    item, checkpoint = run.invocation, run.entry.work.checkpoint if run.entry.work is not None else None
+    texts = (*item.key[1:], *item.tags, *(item.last_error or ()), *(text for text in item if isinstance(text, str)))
+    return _LEASE_BYTES + size_of(checkpoint) + sum(map(size_of, texts))

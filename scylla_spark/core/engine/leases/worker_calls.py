@@ -291,9 +291,5 @@ class Leases:
 
 
 def _granted(lease: Lease) -> Granted:
-    invocation, note = lease.run.invocation, lease.note
-    return Granted(
-        lease.token or "", invocation.key, invocation.attempt, invocation.epoch, invocation.handler or None, invocation.queue,
-        invocation.payload, invocation.priority, invocation.planned_us, note.lease_ms, note.until_us, note.checkpoint,
-        lease.run.entry.error, lease.run.entry.data.tags, lease.run.entry.data.traceparent,
-    )  # fmt: skip
+    task = lease.run.invocation._replace(checkpoint=lease.note.checkpoint)
+    return Granted(lease.token or "", task, lease.note.lease_ms, lease.note.until_us)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from scylla_spark.core.engine.bounds import LEASED
+from scylla_spark.core.engine.lane import Entry, Lane
 from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.leases.messages import Call, Want
 from scylla_spark.core.tasks.attempt_note import WorkNote
-from scylla_spark.core.tasks.task import Invocation, Outcome
+from scylla_spark.core.tasks.task import Invocation, Outcome, Retry
 
 
 class Lease:
@@ -204,3 +208,12 @@ class WorkerSession:
         if statuses is self.statuses:
             self.pending -= 1
             statuses[index] = status
+
+
+def leased_run(partition: Partition, lane: Lane, entry: Entry, attempt: int, gate: Gate, retry: Retry) -> Run:
+    """An attempt that a worker has, or is about to get."""
+    assert partition.mine is not None
+    invocation = entry.data.invocation(
+        0, attempt, partition.mine.epoch, entry.planned_us, handler="", timeout_ms=0, last_error=entry.error
+    )
+    return Run(partition, lane, entry, invocation, LEASED, gate, retry)

@@ -421,7 +421,7 @@ class Invocation(NamedTuple):
         return self if latest_us >= self.start_by_us else self._replace(start_by_us=latest_us)
 
     def context(self, deadline: datetime, checkpointed: Any, notes: Notes | None, cancelled: Flag) -> TaskContext:
-        """What a handler may know of this attempt, and say of it; see `TaskContext`."""
+        """The context of this attempt for its handler; see `TaskContext`."""
         return TaskContext(
             self.attempt, self.epoch, deadline, checkpointed, notes, cancelled, last_error=self.last_error, tags=self.tags,
             traceparent=self.traceparent, planned_at=planned_at(self.key.uniqueness_key),

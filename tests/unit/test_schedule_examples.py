@@ -51,6 +51,8 @@ def test_schedules_in_python_can_be_put(page, names):
         ("docs/schedules.md", ["nightly", "both", "maintenance"]),
         ("docs/coming-from/cron.md", ["report"]),
         ("docs/coming-from/airflow.md", ["load", "publish"]),
+        ("docs/coming-from/cdap.md", ["aggregate", "summary"]),
+        ("docs/coming-from/databricks.md", ["rollup"]),
     ],
 )
 def test_schedules_in_toml_can_be_read(tmp_path, page, names):

@@ -77,22 +77,24 @@ def test_the_test_of_the_start_pages_passes(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "handler", "payload"),
-    [
+def test_the_handlers_of_the_pages_for_users_of_other_tools_run(tmp_path):
+    files = {}
+    for page, handler, payload in (
         ("celery", "remind", {"email": "a@example.org", "invoice": 17}),
         ("airflow", "load", {"day": "2026-11-27"}),
         ("cron", "report", {"command": ["true"]}),
-    ],
-)
-def test_the_handlers_of_the_pages_for_users_of_other_tools_run(tmp_path, page, handler, payload):
-    text = (ROOT / "docs" / "coming-from" / f"{page}.md").read_text()
-    (code,) = re.findall(r"```python title=\"jobs\.py\"\n(.*?)```", text, re.DOTALL)
-    test = (
-        f"import jobs\n\ndef test_it_succeeds(scylla_world):\n    task = scylla_world.enqueue({handler!r}, {payload!r})\n"
-        "    scylla_world.advance('1s')\n    assert scylla_world.task(task.key).state == 'succeeded'\n"
-    )
-    assert "1 passed" in run_pytest(copied(tmp_path, {"jobs.py": code, "test_jobs.py": test}))
+        ("pagerduty", "escalate", {"level": 2}),
+        ("scylla", "ship", {"orderId": "233", "details": {"product1": 1}}),
+        ("cdap", "aggregate", {"partitions": 5}),
+    ):
+        text = (ROOT / "docs" / "coming-from" / f"{page}.md").read_text()
+        (files[f"jobs_{page}.py"],) = re.findall(r"```python title=\"jobs\.py\"\n(.*?)```", text, re.DOTALL)
+        files[f"test_{page}.py"] = (
+            f"import jobs_{page}\n\n\ndef test_it_succeeds(scylla_world):\n"
+            f"    task = scylla_world.enqueue({handler!r}, {payload!r})\n    scylla_world.advance('1s')\n"
+            "    assert scylla_world.task(task.key).state == 'succeeded'\n"
+        )
+    assert "6 passed" in run_pytest(copied(tmp_path, files))
 
 
 def test_the_page_names_all_that_a_world_can_do():

@@ -60,7 +60,7 @@ class _ChargesNoLoss(RemoteSupervisor):
 
 
 class _ForgetsStarts(RemoteSupervisor):
-    def _begun(self, worker: RemoteWorker, begun: Any, now: Moment) -> None:
+    def _begun(self, worker_id: str, worker: RemoteWorker, begun: Any, now: Moment) -> None:
         """Starts are not noted."""
 
 

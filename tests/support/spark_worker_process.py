@@ -18,4 +18,4 @@ if __name__ == "__main__":
     ticket = Ticket(worker_id, bytes.fromhex(key), host, port, bytes.fromhex(certificate), lease_us)
     config = WorkerConfig(tuple(told["modules"]), 2, told["kill_grace_s"])
     watchdog = partial(Watchdog, grace_us=round(told["kill_grace_s"] * 1e6) + 500_000)
-    print(Resident(ticket, pool_of(config, None), executor_id="1", watchdog=watchdog).run(), flush=True)
+    print(Resident(ticket, pool_of(config, None, "1"), executor_id="1", watchdog=watchdog).run(), flush=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -23,7 +25,7 @@ from scylla_spark.executors.spark import pool as spark_pool
 from scylla_spark.executors.spark.application import count_slots
 from scylla_spark.executors.spark.elastic import Change, Present, change
 from scylla_spark.executors.spark.pool import SparkPool
-from scylla_spark.executors.spark.worker import BROKEN, WorkerConfig, _at_niceness, host
+from scylla_spark.executors.spark.worker import BROKEN, WorkerConfig, _at_niceness, executor_id_of, host
 from scylla_spark.handlers.description import HandlerInfo
 from tests.support.waiting import eventually, holds
 
@@ -373,6 +375,15 @@ def test_handlers_run_at_the_niceness_of_the_dispatcher_where_that_may_be_set():
     thread.start()
     thread.join()
     assert found == [0 if os.geteuid() == 0 else 5, 5]
+
+
+def test_the_executor_is_named_by_the_command_line_of_an_ancestor():
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", "--executor-id", "7", "--cores", "2"], stdin=subprocess.PIPE
+    ) as backend:
+        assert executor_id_of(backend.pid) == "7"
+        assert executor_id_of(os.getpid()) == "driver"
+        backend.communicate(b"\n")
 
 
 def test_a_task_that_spark_tries_again_hosts_no_worker(monkeypatch):

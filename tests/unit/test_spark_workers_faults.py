@@ -18,7 +18,7 @@ from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.remote import pool as remote_pool
 from scylla_spark.executors.remote.boot_offset import Offset
 from scylla_spark.executors.remote.certificate import server_context
-from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS, HEARD, LINES, RECALL
+from scylla_spark.executors.remote.frames import BEAT, BEGUN, ENDS, HEARD, LINES, RECALL, SAYS
 from scylla_spark.executors.remote.handshake import VERSION, Ticket, introduction, nonce, proof_of_worker
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.remote_worker import Hello, RemoteWorker
@@ -83,6 +83,20 @@ def test_an_attempt_that_only_waited_at_a_lost_worker_uses_up_no_retry_the_first
         busy.submit([task(8)], Moment(now, now))
     assert [(one.id, one.outcome) for one in busy.done] == [(7, FAILED), (8, YIELDED), (8, YIELDED), (8, FAILED)]
     assert {one.failure.kind for one in busy.done} == {LOST}
+
+
+def test_what_is_known_of_an_attempt_names_the_executor_and_the_host_that_ran_it(busy):
+    busy.receive("w", [1, 0, [BEGUN, [[7, 2]]]], Moment(2, 2))
+    assert busy.notes(US) == {}, "it is no long run yet"
+    busy.receive("w", [2, 0, [SAYS, [["note", 7, 0.5, None, None]]]], Moment(3, 3))
+    noted = busy.notes(2 * US)
+    assert {number: (note.worker, note.progress) for number, note in noted.items()} == {7: ("executor 1 on host", 0.5)}
+    assert busy.notes(3 * US) == {}
+    busy.receive("w", [3, 0, [ENDS, [success(7), [8, 5, 5]], {}]], Moment(3 * US, 3 * US))
+    assert [(one.id, one.work.worker, one.work.progress) for one in busy.done] == [
+        (7, "executor 1 on host", 0.5),
+        (8, "executor 1 on host", None),
+    ]
 
 
 def test_an_attempt_that_has_begun_cannot_be_handed_back(busy):

@@ -197,7 +197,12 @@ class AttemptView(BaseModel):
     ]
     outputs: Annotated[list[KeptOutputView], Field(description="Files that it has left behind")]
     logs_url: Annotated[str, Field(description="Where its lines are read, behind the address of the API: /v1/…")]
-    worker: Annotated[str | None, Field(description="That leased it; null: its dispatcher runs it")]
+    worker: Annotated[
+        str | None,
+        Field(
+            description="That leased it, or executor and host of its Spark worker; null: a child of its dispatcher runs it"
+        ),
+    ]
     progress: Annotated[float | None, Field(description="From 0 to 1, as its handler or worker says")]
     progress_note: Annotated[str | None, Field(description="In words, what it said last that it is at")]
     metrics: Annotated[Any, Field(description="What its worker reported with its end")]

@@ -58,7 +58,7 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
 def _how_far(status: TaskStatus) -> str:
     """What a handler under way has said of its work, as a sentence; of what a worker leased its dispatcher tells."""
     last = status.attempt_details[-1] if status.attempt_details else None
-    if last is None or last.outcome != STARTED or last.worker is not None:
+    if last is None or last.outcome != STARTED or last.leased:
         return ""
     return said_last(last.progress, last.progress_note)
 

@@ -11,6 +11,7 @@ record whether it counts, and a fence or a resignation acts whatever else it say
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic import ValidationError
@@ -52,6 +53,7 @@ interpreter's lock, and takes as long as there are values."""
 _MARKS: Final = (b",", b"[", b"{")
 _LOOKED_AT_ONCE: Final = 64 * 1024
 MAX_EPOCH_STEP: Final = 2**32  # owners go up by one; a fence that leaps would leave no epoch for the next
+_ONLY_WORKER: Final = WorkNote()[1:]
 _FACT_CHARS: Final = 250  # of a fact without result and failure
 _MAX_KIND_BYTES: Final = 2 * 1024
 _MAX_TEXT_BYTES: Final = 64 * 1024
@@ -238,8 +240,8 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
         length = _FACT_CHARS if fact.tags is None else _FACT_CHARS + sum(map(len, fact.tags))
         result, failure, work = fact.result, fact.failure, fact.work
         if result is not None or failure is not None or work is not None:
-            plain = failure is None and work is None
-            if not (plain and result and len(result) <= MAX_RESULT_BYTES and result.isascii()):
+            plain = failure is None and (work is None or (work[1:] == _ONLY_WORKER and _is_fitted_name(work.worker)))
+            if not (plain and (result is None or (len(result) <= MAX_RESULT_BYTES and result.isascii()))):
                 fact = _fitted(fact)
             length += len(fact.result or "") + sum(map(len, fact.failure or ())) + _note_chars(fact.work)
         if group and size + length > MAX_GROUP_BYTES:
@@ -249,6 +251,12 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
         size += length
     if group:
         yield group
+
+
+@lru_cache(maxsize=1024)
+def _is_fitted_name(worker: str | None) -> bool:
+    """Whether a record can hold this name of a worker as it is; nearly all facts of Spark workers ask this of one of a few."""
+    return worker is not None and 0 < len(worker) <= fact_fields.MAX_WORKER_CHARS and clean(worker) == worker
 
 
 def _note_chars(work: WorkNote | None) -> int:
@@ -290,7 +298,8 @@ def _dump(fence: Fence, facts: list[Fact]) -> bytes:
     if "failure" in columns:
         columns["failure"] = [each and each._asdict() for each in columns["failure"]]
     if "work" in columns:
-        columns["work"] = [each and _note_fields(each) for each in columns["work"]]
+        fields = {id(each): each and _note_fields(each) for each in columns["work"]}  # many share one note
+        columns["work"] = [fields[id(each)] for each in columns["work"]]
     for name in ("queue", "handler"):
         if any(each is not None and not is_name(each) for each in set(columns.get(name, ()))):
             columns[name] = [each if is_name(each) else None for each in columns[name]]

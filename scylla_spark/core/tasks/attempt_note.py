@@ -91,7 +91,7 @@ class WorkNote(NamedTuple):
     """A note on an attempt; stands in facts, in tables, and in memory while the task is open.
 
     Attributes:
-        worker: name of the worker that leased the task.
+        worker: name of the worker that leased the task, or executor and host of the Spark worker that ran it.
         lease: digest of the lease's token; None: not a lease.
         lease_ms: how long the lease lasts after each sign of life.
         since_us: when it was given, microseconds since the epoch. Without a lease: see `decided_us`.

@@ -39,13 +39,15 @@ class Attempt:
         error: why it did not succeed.
         isolation: level at which it ran, where its handler asks for one; None: it asks for none, or it has not ended yet.
         outputs: files that it left behind.
-        worker: name of the worker that leased the task for it; None: its dispatcher runs it.
+        worker: name of the worker that leased the task for it, or executor and host of the Spark worker that runs it; None: a child
+            of its dispatcher runs it.
         progress: from 0 to 1, as far as its handler or worker has said; None: neither has.
         metrics: JSON that its worker reported with its end; None: none.
         heard_at: its last sign of life: its end, or while it runs what its dispatcher says; None: nobody says.
         lease_until: when its lease ends unless its worker gives another sign of life; None: not a lease, ended, or nobody says.
         deadline: when it is ended at the latest; None: it has ended, or nobody says.
         progress_note: what it has said last in words of what it is at; None: nothing.
+        leased: a worker has leased the task for it over HTTP.
     """
 
     number: int
@@ -64,6 +66,7 @@ class Attempt:
     lease_until: datetime | None = None
     deadline: datetime | None = None
     progress_note: str | None = None
+    leased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ def attempt_of(fact: Fact) -> Attempt:
         _instant(fact.next_us or 0), fact.failure, work.isolation, read_links(work.outputs),
         work.worker, work.progress, _read(work.metrics), heard_at=_instant(fact.finished_us),
         deadline=_instant(work.until_us) if runs else None, progress_note=work.progress_note,
+        leased=work.lease is not None,
     )  # fmt: skip
 
 

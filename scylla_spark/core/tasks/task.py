@@ -230,6 +230,8 @@ class TaskContext:
         tags: of the task.
         traceparent: trace and span in which the task was enqueued, as W3C Trace Context writes them; None: in none. A span that is to
             belong to that trace takes it as its parent.
+        host: name of the machine that runs the handler; None: not known, as in a test that calls the handler itself.
+        executor_id: id of the Spark executor whose Spark worker runs the handler; None: no Spark worker does.
         planned_at: planned time of the run of a schedule that the task is, aware UTC. The task's own time is later by jitter, or is the
             moment of the decision where that came late. None: the task is no run.
     """
@@ -245,6 +247,8 @@ class TaskContext:
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
     planned_at: datetime | None = None
+    host: str | None = None
+    executor_id: str | None = None
 
     @property
     def token(self) -> tuple[int, int]:

@@ -134,7 +134,7 @@ class RemotePool:
     def notes(self) -> dict[int, WorkNote]:
         """What attempts say of their work, of those that have said something since the last call."""
         with self.lock:
-            return self.supervisor.notes()
+            return self.supervisor.notes(boot_us())
 
     def stop(self, *, drain_s: float) -> None:
         """Hands back what has not started, lets the rest run for `drain_s` seconds, then gives all workers up."""

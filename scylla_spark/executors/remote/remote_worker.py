@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
+from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
 from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, HEARD, KILL, RECALL, TASKS, Beat, Rooms
@@ -69,6 +70,7 @@ class RemoteWorker:
         silent_since_us: when it was heard last.
         rooms: what it would take, as it said last.
         owes_answer: lines came in whose sender waits for the acknowledgement.
+        note: names executor and host; it goes with every attempt that ran here.
     """
 
     def __init__(self, hello: Hello, now: int, lease_us: int) -> None:
@@ -85,6 +87,7 @@ class RemoteWorker:
         self.memory = 0
         self.rooms: Rooms = {}
         self.owes_answer = False
+        self.note = WorkNote(worker=f"executor {hello.executor_id} on {hello.host}")
         self._sent: Counter[str] = Counter()
 
     @property
@@ -173,6 +176,10 @@ class RemoteWorker:
             self.offset.note(beat.echo_us, beat.received_us, beat.answered_us, now)
         self.rooms = beat.rooms
         self.memory = beat.memory
+
+    def with_place(self, note: WorkNote | None) -> WorkNote:
+        """What an attempt has said of its work, with the executor and the host on which it runs."""
+        return self.note if note is None else note._replace(worker=self.note.worker)
 
     def described(self, now: int) -> dict[str, Any]:
         """What operators are shown of it.

@@ -7,12 +7,14 @@ the error of the clocks have passed, and not before: until then its lane waits.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
+from scylla_spark.core.engine.runs import LONG_RUN_US
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import (
@@ -132,6 +134,7 @@ class RemoteSupervisor:
         names = sorted({info.executor for info in handlers.values()})
         self._backlogs = {name: Backlog(self._max_batch) for name in names}
         self._killed: set[int] = set()
+        self._begun_here: deque[tuple[int, int, str]] = deque()  # when a start was reported, attempt, worker
         self._losses: dict[TaskKey, int] = {}  # by key: attempts that were lost before their start was reported
         self._stop_us = 0
 
@@ -216,12 +219,21 @@ class RemoteSupervisor:
             if held.begun_us
         }
 
-    def notes(self) -> dict[int, WorkNote]:
-        """What attempts say of their work, of those that have said something since the last call."""
+    def notes(self, now: int) -> dict[int, WorkNote]:
+        """What attempts say of their work, of those that have said something since the last call, and of those that have become long.
+
+        Args:
+            now: boot clock.
+        """
         found: dict[int, WorkNote] = {}
-        for heard in self._heard.values():
+        while self._begun_here and self._begun_here[0][0] <= now - LONG_RUN_US:
+            _, number, worker_id = self._begun_here.popleft()
+            if (worker := self.workers.get(worker_id)) is not None and number in worker.held:
+                found[number] = worker.with_place(self._heard[worker_id].of(number))
+        for worker_id, heard in self._heard.items():
             if heard.news:
-                found |= heard.take_news()
+                place = self.workers[worker_id].with_place
+                found |= {number: place(note) for number, note in heard.take_news().items()}
         return found
 
     # ---- connections ----
@@ -310,7 +322,7 @@ class RemoteSupervisor:
         if kind == BEAT:
             worker.heard(read_beat(body), now.boot_us)
         elif kind == BEGUN:
-            self._begun(worker, read_begun(body), now)
+            self._begun(worker_id, worker, read_begun(body), now)
         elif kind == ENDS:
             records, worker.rooms = read_ends(body)
             self._ended(worker, self._heard[worker_id], records, now)
@@ -330,12 +342,13 @@ class RemoteSupervisor:
 
     # ---- results ----
 
-    def _begun(self, worker: RemoteWorker, begun: Mapping[int, int], now: Moment) -> None:
+    def _begun(self, worker_id: str, worker: RemoteWorker, begun: Mapping[int, int], now: Moment) -> None:
         offset = worker.offset.best(now.boot_us)
         for number, theirs_us in begun.items():
             if (held := worker.held.get(number)) is not None:
                 ours_us = now.boot_us if offset is None else theirs_us - offset.us
                 held.begun_us = min(max(ours_us, held.sent_us), now.boot_us)
+                self._begun_here.append((now.boot_us, number, worker_id))
 
     def _ended(self, worker: RemoteWorker, heard: Heard, records: list[Any], now: Moment) -> None:
         offset = worker.offset.best(now.boot_us)
@@ -353,7 +366,8 @@ class RemoteSupervisor:
                 continue
             if self._losses:
                 self._losses.pop(held.item.key, None)
-            self._conclude(held, _outcome(held, heard.with_report(report), offset, now))
+            report = heard.with_report(report)
+            self._conclude(held, _outcome(held, report, worker.with_place(report.work), offset, now))
 
     def _returned(self, held: Held, now: int) -> None:
         """An attempt did not run at its worker: another one may take it, unless it may not run any more."""
@@ -392,13 +406,12 @@ class RemoteSupervisor:
         heard = self._heard.pop(worker_id)
         for number, held in list(worker.held.items()):
             started = now.wall_us - (now.boot_us - held.begun_us) if held.begun_us else now.wall_us
+            work = worker.with_place(heard.pop(number))
             outcome = TIMED_OUT if number in self._killed else FAILED
             if outcome == FAILED and not held.begun_us and self._is_free(held.item.key):
                 outcome = YIELDED
             failure = Failure(kind, message)
-            self._conclude(
-                held, Outcome(number, outcome, started, now.wall_us, failure=failure, work=heard.pop(number))
-            )
+            self._conclude(held, Outcome(number, outcome, started, now.wall_us, failure=failure, work=work))
         worker.held.clear()
 
     def _is_free(self, key: TaskKey) -> bool:
@@ -517,7 +530,7 @@ class RemoteSupervisor:
                         worker.recall(ids, now)
 
 
-def _outcome(held: Held, report: Report, offset: Offset | None, now: Moment) -> Outcome:
+def _outcome(held: Held, report: Report, work: WorkNote, offset: Offset | None, now: Moment) -> Outcome:
     """What a report says, in times of the dispatcher: a worker names those of its boot clock."""
     (end,) = report.verdicts
     wall_us, boot_us = now
@@ -526,7 +539,7 @@ def _outcome(held: Held, report: Report, offset: Offset | None, now: Moment) -> 
     started = wall_us - boot_us + began_us
     ended = min(started + report.duration_us, wall_us)
     return Outcome(
-        held.item.id, end.outcome, started, ended, end.result, end.failure, end.after_ms, None, report.work, False,
+        held.item.id, end.outcome, started, ended, end.result, end.failure, end.after_ms, None, work, False,
         report.follow_ups,
     )  # fmt: skip
 

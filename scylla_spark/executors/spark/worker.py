@@ -22,6 +22,7 @@ from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.resident import Resident
 from scylla_spark.executors.remote.watchdog import Watchdog
 from scylla_spark.executors.remote.worker_lines import WorkerLines
+from scylla_spark.handlers.call import EXECUTOR_VARIABLE
 from scylla_spark.handlers.description import SPARK, HandlerInfo
 
 REASON: Final = "reason string"
@@ -32,6 +33,7 @@ _KILLED_WITHIN_S: Final = (
 )
 FOLDER: Final = "scylla-spark-env"
 """The folder of an executor that the archive with this package is unpacked in; `spark-submit.sh` names it too."""
+_EXECUTOR_OPTION: Final = b"--executor-id"
 _SWITCH_S: Final = 0.0005  # the threads of the connection must not wait 5 ms for each other
 
 
@@ -90,8 +92,9 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
         try:
             lines = None if config.logs is None else WorkerLines(config.logs)
             watchdog = partial(Watchdog, grace_us=round((config.kill_grace_s + _KILLED_WITHIN_S) * 1e6))
-            pool = pool_of(config, lines)
-            worker = Resident(ticket, pool, executor_id=_executor_id(), watchdog=watchdog, lines=lines)
+            executor_id = executor_id_of(os.getpid())
+            pool = pool_of(config, lines, executor_id)
+            worker = Resident(ticket, pool, executor_id=executor_id, watchdog=watchdog, lines=lines)
             with _at_niceness(config.niceness):
                 reason = worker.run()
         except SchedulerError as error:
@@ -101,12 +104,13 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
     yield pa.RecordBatch.from_arrays([pa.array([reason])], names=["reason"])
 
 
-def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalExecutors:
+def pool_of(config: WorkerConfig, lines: WorkerLines | None, executor_id: str) -> LocalExecutors:
     """The pools of a worker; not started.
 
     Args:
         config: of the worker.
         lines: the keeper of what handlers write; None: that is not kept.
+        executor_id: of Spark.
     """
     modules = unpacked(config.modules)
     make = partial(
@@ -118,6 +122,7 @@ def pool_of(config: WorkerConfig, lines: WorkerLines | None) -> LocalExecutors:
         longest_s=config.longest_s,
         executor=SPARK,
         auto=config.auto,
+        variables={EXECUTOR_VARIABLE: executor_id},
     )
 
     def own(info: HandlerInfo) -> LocalPool:
@@ -159,5 +164,19 @@ def is_path(module: str) -> bool:
     return module.endswith(".py") or "/" in module
 
 
-def _executor_id() -> str:
+def executor_id_of(pid: int) -> str:
+    """The id of the Spark executor whose process is an ancestor of this one, as its command line says; without one "driver".
+
+    Args:
+        pid: of a process of this machine.
+    """
+    while pid > 1:
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            status = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            break
+        if _EXECUTOR_OPTION in arguments[:-1]:
+            return arguments[arguments.index(_EXECUTOR_OPTION) + 1].decode(errors="replace")
+        pid = int(status.rpartition(")")[2].split()[1])
     return os.environ.get("SPARK_EXECUTOR_ID", "driver")

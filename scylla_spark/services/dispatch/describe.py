@@ -241,7 +241,9 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int, shortages: 
         LaneState.READY: ready,
         LaneState.LOOKUP: "The tables are asked whether it has completed before.",
         LaneState.STARTING: "Its start is being recorded.",
-        LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}." if short is None else ready,
+        LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}{_where(head)}."
+        if short is None
+        else ready,
         LaneState.RECORDING: "Its outcome is being recorded.",
     }
     if head.undecided:
@@ -314,6 +316,11 @@ def _waiting_for_workers(engine: Engine, shortages: Shortages) -> list[dict[str,
 def _attempt_under_way(engine: Engine, entry: Entry) -> int:
     """Its number; the recorded one already counts it where its start is a fact."""
     return next((run.invocation.attempt for run in engine.runs.values() if run.entry is entry), entry.attempt)
+
+
+def _where(entry: Entry) -> str:
+    """Executor and host of the Spark worker that runs an attempt, as its start fact names them; empty: there is none."""
+    return f", on {entry.work.worker}" if entry.work is not None and entry.work.worker else ""
 
 
 def _partition(partition: Partition) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -319,6 +320,11 @@ class TestSparkPool:
     def test_children_run_at_the_niceness_of_local_ones_where_that_may_be_set(self, running):
         niceness = int(running.one("niceness").result)
         assert niceness == os.getpriority(os.PRIO_PROCESS, 0) or os.geteuid() != 0
+
+    def test_a_handler_and_its_outcome_name_executor_and_host(self, running):
+        outcome = running.one("place")
+        assert json.loads(outcome.result) == [socket.gethostname(), "driver"]
+        assert outcome.work.worker == f"executor driver on {socket.gethostname()}"
 
     def test_who_interrupts_a_cell_of_a_notebook_ends_no_worker(self, spark, tmp_path):
         context, gate = spark.sparkContext, tmp_path / "gate"

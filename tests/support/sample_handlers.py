@@ -190,6 +190,11 @@ def niceness(task: Task) -> int:
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 
+@handler("place")
+def place(task: Task, ctx: TaskContext) -> list[str | None]:
+    return [ctx.host, ctx.executor_id]
+
+
 @handler("getpid")
 def getpid(task: Task) -> int:
     return os.getpid()

@@ -4,6 +4,7 @@ import pytest
 
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import RATE_LIMITED, YIELDED, Failure
 from scylla_spark.services.dispatch.describe import explain
@@ -91,6 +92,14 @@ def test_what_is_due_before_the_tables_have_been_scanned_so_far_says_so(world):
     assert unmet(explain(world.engine, world.now, key)) == {"somebody can run it": "it waits for room in the executor"}
     world.pump()
     assert "It is running" in why(world, key)
+
+
+def test_what_runs_on_a_spark_worker_names_its_executor_and_its_host(world):
+    key = world.enqueue()
+    (item,) = world.pump()
+    world.engine.noted({item.id: WorkNote(worker="executor 3 on host-b")}, {item.id: world.now}, world.now)
+    world.pump()
+    assert why(world, key).endswith("on executor 3 on host-b.")
 
 
 def test_a_task_that_is_not_loaded_waits_for_what_its_dispatcher_says(world):

@@ -36,11 +36,11 @@ def test_a_dispatcher_that_says_nothing_sensible_leaves_the_general_answer(monke
 
 
 @pytest.mark.parametrize(
-    ("outcome", "worker", "said"),
-    [("started", None, " It said last: 40 %, page 3."), ("started", "w", ""), ("failed", None, "")],
+    ("outcome", "lease", "said"),
+    [("started", None, " It said last: 40 %, page 3."), ("started", "digest", ""), ("failed", None, "")],
 )
-def test_how_far_a_handler_under_way_is_stands_behind_what_its_dispatcher_says(monkeypatch, outcome, worker, said):
-    note = WorkNote(worker=worker, progress=0.4, progress_note="page 3")
+def test_how_far_a_handler_under_way_is_stands_behind_what_its_dispatcher_says(monkeypatch, outcome, lease, said):
+    note = WorkNote(worker="w", lease=lease, progress=0.4, progress_note="page 3")
     status = replace(STATUS, attempt_details=(attempt_of(Fact(STATUS.key, 1, outcome, work=note)),))
     monkeypatch.setattr(
         explain, "ask", lambda *_, **__: {"known": True, "state": "running", "why": "It is running, attempt 1."}

@@ -20,6 +20,7 @@ MAX_CHILDREN: Final = 16
 GROUP_SEPARATOR: Final = ":"
 LONGEST_RUN_S: Final = 86_400.0
 LEASE: Final = "10s"
+LONG_RUN_US: Final = 1_000_000  # an attempt that runs longer gets a fact of its start
 MAX_RUN: Final = "1h"
 MOST_AT_ONCE: Final = 2**31 - 1  # what the tables' columns can hold
 LEAST_RATE: Final = 1e-6  # starts per second: one in eleven days …

@@ -6,8 +6,10 @@ without importing anything.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
+import marshal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,6 +44,7 @@ class HandlerForm(NamedTuple):
         about: the first line of its docstring; empty: it has none.
         payload: JSON text of the schema of its payload; None: it takes any JSON object.
         result: likewise of what it returns; None: any JSON.
+        digest: of its definition, decorator included: processes whose digests differ run different versions of it. Empty: not known.
     """
 
     module: str = ""
@@ -49,6 +52,7 @@ class HandlerForm(NamedTuple):
     about: str = ""
     payload: str | None = None
     result: str | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,11 @@ class HandlerInfo:
             return f"own/{self.name}"
         return self.runs_on if self.concurrency is None else f"async/{self.name}"
 
+    @property
+    def digest(self) -> str:
+        """The digest of its definition; empty: not known."""
+        return "" if self.form is None else self.form.digest
+
 
 def form_of(function: Callable[..., Any], said: Signature) -> HandlerForm:
     """What a registered function looks like.
@@ -98,7 +107,19 @@ def form_of(function: Callable[..., Any], said: Signature) -> HandlerForm:
         about[:_MOST_ABOUT],
         None if said.payload is None else said.payload.schema(MOST_SCHEMA, of_result=False),
         None if said.result is None else said.result.schema(MOST_SCHEMA, of_result=True),
+        _digest(function),
     )  # fmt: skip
+
+
+def _digest(function: Callable[..., Any]) -> str:
+    """SHA-256 of the source of a function, 32 hexadecimal digits; of its compiled code where there is no source."""
+    plain = inspect.unwrap(function)
+    try:
+        definition = inspect.getsource(plain).encode()
+    except (OSError, TypeError):
+        code = getattr(plain, "__code__", None)
+        definition = b"" if code is None else marshal.dumps(code)
+    return hashlib.sha256(definition).hexdigest()[:32]
 
 
 def heard_form(told: Any) -> HandlerForm:
@@ -108,8 +129,8 @@ def heard_form(told: Any) -> HandlerForm:
         ValueError: it is none.
     """
     if not isinstance(told, list) or len(told) != len(HandlerForm._fields):
-        raise ValueError("a form of a handler has five parts")
-    texts, schemas = told[:3], told[3:]
+        raise ValueError("a form of a handler has six parts")
+    texts, schemas = [*told[:3], told[5]], told[3:5]
     if not all(isinstance(one, str) for one in texts) or not all(one is None or _is_schema(one) for one in schemas):
         raise ValueError("a form of a handler consists of texts and schemas")
     return HandlerForm(*told)

@@ -17,7 +17,7 @@ from tests.support.served_site import served
 
 ROW = {
     "worker": "3f9a0c12d4e5b677", "executor": "4", "host": "node-7.cluster", "state": "running", "tasks": 5, "running": 2,
-    "memory_bytes": None, "clock_offset_ms": -86_400_012.5, "clock_error_ms": 0.2, "silent_ms": 340,
+    "memory_bytes": None, "clock_offset_ms": -86_400_012.5, "clock_error_ms": 0.2, "lacks": ["mail"], "silent_ms": 340,
 }  # fmt: skip
 
 

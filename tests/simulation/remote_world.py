@@ -367,7 +367,7 @@ class Worker:
     def connect(self) -> None:
         """The first connection, and the beats that follow it."""
         self.end = self.world.rules.worker(self.clock(), TERMS.lease_us)
-        hello = Hello("1", "host", frozenset({"h"}))
+        hello = Hello("1", "host", {"h": ""})
         if not self.world.supervisor.joined(self.name, hello, self.world.now):
             raise Violation("a new worker was refused")
         self.connected = True

@@ -22,6 +22,7 @@ from scylla_spark.executors.remote.handshake import Ticket, nonce, proof_of_disp
 from scylla_spark.executors.remote.resident import GONE, UNWATCHED, Resident
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
 from scylla_spark.executors.spark import worker
+from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import FrameReader, pack
 from tests.support.waiting import eventually
 
@@ -43,7 +44,7 @@ class FakePool:
         self.stopped = True
 
     def handlers(self):
-        return {"h": None}
+        return {"h": HandlerInfo("h")}
 
     def rooms(self):
         return {"spark": 1}

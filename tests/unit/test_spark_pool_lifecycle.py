@@ -29,7 +29,7 @@ from scylla_spark.executors.spark.worker import BROKEN, WorkerConfig, _at_nicene
 from scylla_spark.handlers.description import HandlerInfo
 from tests.support.waiting import eventually, holds
 
-HELLO = Hello("1", "host", frozenset({"h"}))
+HELLO = Hello("1", "host", {"h": ""})
 
 
 class FakeData:
@@ -379,8 +379,11 @@ def test_handlers_run_at_the_niceness_of_the_dispatcher_where_that_may_be_set():
 
 def test_the_executor_is_named_by_the_command_line_of_an_ancestor():
     with subprocess.Popen(
-        [sys.executable, "-c", "input()", "--executor-id", "7", "--cores", "2"], stdin=subprocess.PIPE
+        [sys.executable, "-c", "print(flush=True); input()", "--executor-id", "7", "--cores", "2"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as backend:
+        backend.stdout.readline()
         assert executor_id_of(backend.pid) == "7"
         assert executor_id_of(os.getpid()) == "driver"
         backend.communicate(b"\n")

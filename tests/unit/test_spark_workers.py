@@ -37,7 +37,7 @@ from scylla_spark.handlers.framing import FrameReader, ProtocolError, pack
 
 TERMS = RemoteTerms(lease_us=5_000_000)
 HANDLERS = {"h": HandlerInfo("h")}
-HELLO = Hello("1", "host", frozenset({"h"}))
+HELLO = Hello("1", "host", {"h": ""})
 TASK = Invocation(
     7, TaskKey(5, "lane", "u"), 2, 3, "h", "q", "{}", 0, 9, 1000, 60_000_000, '{"a":1}', LastError("X", "y"), 1 << 62,
     ("red",), "00-trace",
@@ -96,7 +96,7 @@ class TestClocks:
 
     @pytest.mark.promise
     def test_a_limit_to_start_is_one_of_the_workers_clock_and_never_later(self):
-        worker = RemoteWorker(HELLO, 0, TERMS.lease_us)
+        worker = RemoteWorker(HELLO, 0, TERMS.lease_us, HELLO.handlers)
         clock = Offset(1_000_000_000, 40_000)
         worker.give([TASK], "local", clock, 0)
         ((_, _, (_, _, ahead_us, (fields,))),) = wire(worker.link.take())

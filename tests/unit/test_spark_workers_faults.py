@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import socket
 import threading
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
@@ -26,15 +28,16 @@ from scylla_spark.executors.remote.resident import Resident, _encrypted
 from scylla_spark.executors.remote.supervisor import LOST, RemoteSupervisor, RemoteTerms
 from scylla_spark.executors.remote.worker_end import SLICE_CHARS, WorkerEnd
 from scylla_spark.executors.remote.worker_lines import WorkerLines
-from scylla_spark.handlers.description import HandlerInfo
+from scylla_spark.handlers.description import HandlerForm, HandlerInfo, form_of
 from scylla_spark.handlers.framing import MAX_FRAME_BYTES, PREFIX, pack
+from scylla_spark.handlers.registry import registered
 from tests.support.waiting import eventually
 from tests.unit.test_resident_worker import FakePool, FakeWatchdog
 from tests.unit.test_spark_workers import Peer
 
 TERMS = RemoteTerms(lease_us=1_000_000, kill_us=300_000)
 HANDLERS = {"h": HandlerInfo("h")}
-HELLO = Hello("1", "host", frozenset({"h"}))
+HELLO = Hello("1", "host", {"h": ""})
 US = 1_000_000
 
 
@@ -113,15 +116,39 @@ def test_a_handler_that_no_worker_has_does_not_hold_up_the_others():
     supervisor.workers["w"].offset.note(0, 0, 0, 1)
     supervisor.receive("w", beat(1), Moment(1, 1))
     assert set(supervisor.workers["w"].held) == {2}
-    supervisor.joined("v", Hello("2", "host", frozenset({"h", "other"})), 0)
+    supervisor.joined("v", Hello("2", "host", {"h": "", "other": ""}), 0)
     supervisor.workers["v"].offset.note(0, 0, 0, 1)
     supervisor.receive("v", beat(5), Moment(1, 1))
     assert set(supervisor.workers["v"].held) == {1, 3}
 
 
+def test_a_worker_that_has_a_handler_in_another_version_gets_no_task_of_it_and_the_handler_is_named():
+    new = HandlerForm(digest="new")
+    supervisor = RemoteSupervisor(TERMS, {name: HandlerInfo(name, form=new) for name in ("h", "other", "third")})
+    supervisor.joined("w", Hello("1", "host", {"h": "new", "other": "old"}), 0)
+    supervisor.workers["w"].offset.note(0, 0, 0, 1)
+    supervisor.receive("w", beat(5), Moment(1, 1))
+    supervisor.submit([task(1)._replace(handler="other"), task(2), task(3)._replace(handler="third")], Moment(1, 1))
+    assert set(supervisor.workers["w"].held) == {2}
+    assert supervisor.workers["w"].described(1)["lacks"] == ["other", "third"]
+
+
+def test_the_digest_of_a_handler_is_that_of_its_source_with_its_decorator():
+    def digest(settings, body):
+        module = ModuleType("changing")
+        source = f"from scylla_spark.handlers.registry import handler\n@handler('changing', {settings})\ndef run(task):\n    {body}\n"
+        linecache.cache["<changing>"] = (len(source), None, source.splitlines(keepends=True), "<changing>")
+        exec(compile(source, "<changing>", "exec"), vars(module))
+        return form_of(module.run, registered(module.run).signature).digest
+
+    first = digest("", "return 1")
+    assert first == digest("", "return 1")
+    assert len({first, digest("", "return 2"), digest("timeout='1s'", "return 1")}) == 3
+
+
 def test_a_worker_is_given_no_task_of_a_handler_that_it_lacks_in_place_of_a_batch_whose_lane_runs():
     supervisor = RemoteSupervisor(TERMS, HANDLERS | {"batch": HandlerInfo("batch", max_batch=1)})
-    supervisor.joined("w", Hello("1", "host", frozenset({"batch"})), 0)
+    supervisor.joined("w", Hello("1", "host", {"batch": ""}), 0)
     supervisor.workers["w"].offset.note(0, 0, 0, 1)
     supervisor.receive("w", beat(2), Moment(1, 1))
     first, second = (task(number)._replace(handler="batch", key=TaskKey(number, "a", "u")) for number in (1, 2))
@@ -364,7 +391,7 @@ def test_an_attempt_that_may_not_start_any_more_is_recalled_from_its_worker():
 
 
 def test_attempts_with_long_payloads_are_sent_in_several_frames():
-    worker = RemoteWorker(HELLO, 0, TERMS.lease_us)
+    worker = RemoteWorker(HELLO, 0, TERMS.lease_us, HELLO.handlers)
     worker.give([task(number, "x" * 1_000_000) for number in range(1, 41)], "local", Offset(0, 1), 0)
     frames = worker.link.take()
     assert max(len(fast_json.dump(frame)) for frame in frames) < MAX_FRAME_BYTES // 8

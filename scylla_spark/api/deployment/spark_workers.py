@@ -32,6 +32,12 @@ class SparkWorkerView(BaseModel):
         float | None, Field(description="How far its boot clock is ahead of that of its dispatcher; null: not known")
     ]
     clock_error_ms: Annotated[float | None, Field(description="Bound of the error of that; null: not known")]
+    lacks: Annotated[
+        list[str],
+        Field(
+            description="Handlers of which it gets no task: it has another version of them, or lacks them; at most 20"
+        ),
+    ]
     silent_ms: Annotated[int, Field(description="How long ago its dispatcher heard of it")]
 
 

@@ -19,8 +19,8 @@ from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import STARTED, Invocation, Outcome, Retry
+from scylla_spark.defaults import LONG_RUN_US
 
-LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
 _NOTE_US = 1_000_000  # between two records of what a handler says of its work
 _LOOK_AGAIN_US = 500_000  # between two looks at what was handed over and has no start fact yet
 

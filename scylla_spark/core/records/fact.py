@@ -255,7 +255,7 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
 
 @lru_cache(maxsize=1024)
 def _is_fitted_name(worker: str | None) -> bool:
-    """Whether a record can hold this name of a worker as it is; nearly all facts of Spark workers ask this of one of a few."""
+    """Checks that a record can hold this name of a worker unchanged; the facts of Spark workers have few different names."""
     return worker is not None and 0 < len(worker) <= fact_fields.MAX_WORKER_CHARS and clean(worker) == worker
 
 

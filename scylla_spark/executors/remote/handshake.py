@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.handlers.framing import ProtocolError
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_HELLO_BYTES: Final = 512
 """Most bytes of the first message."""
 MAX_INTRODUCTION_BYTES: Final = 1024 * 1024
@@ -131,9 +131,11 @@ def read_introduction(value: object) -> Introduction:
         raise ProtocolError("an introduction without proof, executor and host")
     if received is not None and not (type(received) is int and 0 <= received < 1 << 62):
         raise ProtocolError("an introduction without the number of a frame")
-    if type(handlers) is not list or len(handlers) > _MOST_HANDLERS or not all(type(name) is str for name in handlers):
-        raise ProtocolError("an introduction without names of handlers")
-    return Introduction(proof, received, Hello(executor_id, host, frozenset(handlers)))
+    if type(handlers) is not dict or len(handlers) > _MOST_HANDLERS:
+        raise ProtocolError("an introduction without handlers")
+    if not all(type(digest) is str and len(digest) <= _MOST_TEXT for digest in handlers.values()):
+        raise ProtocolError("a handler without the digest of its definition")
+    return Introduction(proof, received, Hello(executor_id, host, handlers))
 
 
 def introduction(proof: str, received: int | None, hello: Hello) -> list[Any]:
@@ -144,7 +146,7 @@ def introduction(proof: str, received: int | None, hello: Hello) -> list[Any]:
         received: see `Introduction`.
         hello: see `Introduction`.
     """
-    return [proof, received, hello.executor_id, hello.host, sorted(hello.handlers)]
+    return [proof, received, hello.executor_id, hello.host, dict(hello.handlers)]
 
 
 def _digest(key: bytes, role: str, worker_id: str, theirs: str, ours: str) -> str:

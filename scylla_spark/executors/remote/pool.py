@@ -323,7 +323,13 @@ class RemotePool:
                 if not self.supervisor.rejoined(worker_id, received, now):
                     return None
             self._connections[worker_id] = connection
-            return self.supervisor.workers[worker_id].link.received
+            worker = self.supervisor.workers[worker_id]
+        if received is None and worker.lacks:
+            _log.warning(
+                "the Spark worker %s on %s gets no task of handlers that it has in another version, or lacks: %s",
+                worker_id, hello.host, ", ".join(worker.lacks),
+            )  # fmt: skip
+        return worker.link.received
 
     def greet(self, worker_id: str) -> None:
         """A worker is connected: it is given a lease and work."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.tasks.attempt_note import WorkNote
@@ -12,6 +12,7 @@ from scylla_spark.executors.remote.boot_offset import BootOffset, Offset
 from scylla_spark.executors.remote.frames import BEAT, DRAIN, END, HEARD, KILL, RECALL, TASKS, Beat, Rooms
 from scylla_spark.executors.remote.link import Link
 
+_MOST_LACKS: Final = 20  # that operators are shown
 _FRAME_CHARS: Final = 64 * 1024  # of payloads and checkpoints in one frame; the last one comes on top
 
 
@@ -21,12 +22,12 @@ class Hello(NamedTuple):
     Attributes:
         executor_id: of Spark.
         host: name or address of its machine.
-        handlers: names that it can run, in the version that the dispatcher has.
+        handlers: name → digest of the definition, of all that it has loaded.
     """
 
     executor_id: str
     host: str
-    handlers: frozenset[str]
+    handlers: Mapping[str, str]
 
 
 class Held:
@@ -59,8 +60,11 @@ class RemoteWorker:
         hello: what it says of itself.
         now: boot clock of the dispatcher, microseconds, as everywhere here.
         lease_us: how long a lease lasts.
+        handlers: name → digest of the definition, of those that the dispatcher has.
 
     Attributes:
+        lacks: handlers of the dispatcher that it has in another version, or not at all, so that it gets no task of them.
+        runs: the other ones.
         connected: there is a connection to it.
         draining: it gets no more work.
         has_job: its Spark job has not ended.
@@ -73,8 +77,10 @@ class RemoteWorker:
         note: names executor and host; it goes with every attempt that ran here.
     """
 
-    def __init__(self, hello: Hello, now: int, lease_us: int) -> None:
+    def __init__(self, hello: Hello, now: int, lease_us: int, handlers: Mapping[str, str]) -> None:
         self.hello = hello
+        self.lacks = sorted(name for name, digest in handlers.items() if hello.handlers.get(name) != digest)
+        self.runs = frozenset(handlers).difference(self.lacks)
         self.link = Link()
         self.offset = BootOffset()
         self.connected = True
@@ -178,7 +184,7 @@ class RemoteWorker:
         self.memory = beat.memory
 
     def with_place(self, note: WorkNote | None) -> WorkNote:
-        """What an attempt has said of its work, with the executor and the host on which it runs."""
+        """The note of an attempt, with the executor and the host on which it runs."""
         return self.note if note is None else note._replace(worker=self.note.worker)
 
     def described(self, now: int) -> dict[str, Any]:
@@ -197,6 +203,7 @@ class RemoteWorker:
             "memory_bytes": self.memory or None,
             "clock_offset_ms": None if clock is None else clock.us / 1000,
             "clock_error_ms": None if clock is None else clock.error_us / 1000,
+            "lacks": self.lacks[:_MOST_LACKS],
             "silent_ms": max(0, now - self.silent_since_us) // 1000,
         }
 

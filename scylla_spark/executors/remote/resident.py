@@ -261,7 +261,8 @@ class Resident:
             theirs, proof = _message(connection, reader)
             if not is_equal(proof, proof_of_dispatcher(ticket.key, ticket.worker_id, ours, theirs)):
                 raise ProtocolError("what answers is not the dispatcher of this job")
-            hello = Hello(self._executor_id, socket.gethostname(), frozenset(self._pool.handlers()))
+            digests = {name: info.digest for name, info in self._pool.handlers().items()}
+            hello = Hello(self._executor_id, socket.gethostname(), digests)
             mine = proof_of_worker(ticket.key, ticket.worker_id, theirs, ours)
             with self._lock:
                 received = self._end.link.received if self._joined else None

@@ -14,7 +14,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from scylla_spark.core.engine.runs import LONG_RUN_US
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import (
@@ -27,6 +26,7 @@ from scylla_spark.core.tasks.task import (
     Invocation,
     Outcome,
 )
+from scylla_spark.defaults import LONG_RUN_US
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.received_notes import Heard
@@ -96,7 +96,7 @@ class _Share:
 
     def runs(self, handler: str) -> bool:
         """Whether the worker has this handler."""
-        return handler in self.worker.hello.handlers
+        return handler in self.worker.runs
 
     def load(self) -> int:
         """How many attempts the worker has."""
@@ -129,6 +129,7 @@ class RemoteSupervisor:
         self.lines: list[list[bytes]] = []
         self.counts = {"late_outcomes": 0, "lost_workers": 0, "protocol_errors": 0, "recalled": 0}
         self._handlers = handlers
+        self._digests = {name: info.digest for name, info in handlers.items()}
         self._heard: dict[str, Heard] = {}
         self._given_up: set[str] = set()
         names = sorted({info.executor for info in handlers.values()})
@@ -248,7 +249,7 @@ class RemoteSupervisor:
         """
         if worker_id in self.workers or worker_id in self._given_up:
             return False
-        self.workers[worker_id] = RemoteWorker(hello, now, self.terms.lease_us)
+        self.workers[worker_id] = RemoteWorker(hello, now, self.terms.lease_us, self._digests)
         self._heard[worker_id] = Heard()
         if self._stop_us:
             self.workers[worker_id].drain()

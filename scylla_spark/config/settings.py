@@ -366,7 +366,7 @@ class Api(Section):
     )
     trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(
         (),
-        description="addresses or networks of proxies whose `X-Forwarded-For` names the client; the header of others is ignored",
+        description="addresses or networks of proxies whose `Forwarded` or `X-Forwarded-For` names the client; of others they mean nothing",
     )
     max_requests: int = Field(
         256,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scylla_spark.api import problems
+from scylla_spark.api.http.forwarded import client_address
 from scylla_spark.api.http.metrics import ApiMetrics
 from scylla_spark.api.http.origins import SAFE_METHODS, is_foreign
 from scylla_spark.api.http.request_slots import Places
@@ -62,7 +62,7 @@ class Limits:
         public = urlsplit(settings.public_url or "")
         self._names, self._prefix = (*settings.allowed_hosts, public.netloc), public.path.rstrip("/")
         self._places = Places(settings.max_requests)
-        self._clients = _Clients(settings.max_per_address if settings.trusted_proxies else math.inf)
+        self._clients = _Clients(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -200,24 +200,25 @@ class _Sent:
 
 
 class _Clients:
-    """Bounds the requests at once of each client address, where there are proxies: their connections are not bounded by address.
+    """Bounds the requests at once of each client behind trusted proxies, whose connections say nothing of who they are for."""
 
-    Args:
-        most: requests at once of one address.
-    """
-
-    def __init__(self, most: float) -> None:
-        self._most = most
+    def __init__(self, settings: Api) -> None:
+        self._proxies = settings.trusted_proxies
+        self._most = settings.max_per_address
         self._requests: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def taken(self, scope: Scope) -> Iterator[None]:
-        """Counts a request of the client while it is served.
+        """Makes the address of a request that of the client, and counts the request while this lasts.
 
         Raises:
             Problem: the client has too many requests under way.
         """
-        address = (scope.get("client") or ("", 0))[0]
+        address = client_address(scope, self._proxies)
+        if address is None:
+            yield
+            return
+        scope["client"] = (address, 0)
         if self._requests[address] >= self._most:
             raise Problem(problems.BUSY, f"{self._most} requests of {address} are being answered.")
         self._requests[address] += 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import resource
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import h11
@@ -19,11 +18,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from scylla_spark.api import problems
 from scylla_spark.api.app import create_app
 from scylla_spark.api.http.draining import Draining
+from scylla_spark.api.http.forwarded import Network, is_trusted
 from scylla_spark.api.http.room import Room
 from scylla_spark.api.problems import Kind
 from scylla_spark.config.settings import Api, Settings
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 MAX_HEADER_BYTES: Final = 32 * 1024
 HEADERS_S: Final = 10.0  # from the first byte of a request, or from the connection, to the end of its headers
 IDLE_S: Final = 15.0  # between two requests
@@ -38,7 +37,7 @@ class BoundedProtocol(H11Protocol):
     """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended; the longest idle one makes way for a new one."""
 
     room: Room
-    proxies: frozenset[Network] = frozenset()
+    proxies: tuple[Network, ...] = ()
 
     def connection_made(self, transport: Any) -> None:
         """Takes a connection, if there is room or another one makes way."""
@@ -46,7 +45,7 @@ class BoundedProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._taken_by: asyncio.TimerHandle | None = None
         host, port = self.client or ("", 0)
-        place = f"{host} {port}" if _is_in(host, self.proxies) else host  # `Limits` counts who is behind a proxy
+        place = f"{host} {port}" if is_trusted(host, self.proxies) else host  # `Limits` counts who is behind a proxy
         if self.room.take(self, place):
             self._await_headers()
         else:
@@ -139,23 +138,6 @@ class BoundedProtocol(H11Protocol):
             self.loop.call_later(HEADERS_S, self.transport.abort)
 
 
-def _is_in(host: str, networks: Iterable[Network]) -> bool:
-    try:
-        return any(ipaddress.ip_address(host) in one for one in networks)
-    except ValueError:
-        return False
-
-
-def trusted_networks(proxies: Iterable[Network]) -> frozenset[Network]:
-    """The networks of trusted proxies. Those of IPv4 are also there as a listener of IPv6 shows them (`::ffff:10.0.0.7`)."""
-    mapped = (
-        ipaddress.IPv6Network((f"::ffff:{one.network_address}", 96 + one.prefixlen))
-        for one in proxies
-        if one.version == 4
-    )
-    return frozenset({*proxies, *mapped})
-
-
 def _raw(kind: Kind, detail: str) -> bytes:
     """A whole answer, for those whom no application sees."""
     body = json.dumps(problems.document(kind, detail)).encode()
@@ -209,11 +191,10 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
         settings: its bounds.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    proxies = trusted_networks(settings.trusted_proxies)
     protocol = type(
         "Protocol",
         (BoundedProtocol,),
-        {"room": Room(settings.max_connections, settings.max_per_address), "proxies": proxies},
+        {"room": Room(settings.max_connections, settings.max_per_address), "proxies": settings.trusted_proxies},
     )
     return Config(
         Draining(app),
@@ -223,8 +204,7 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
         lifespan="on",
         log_config=None,
         access_log=False,
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=[str(one) for one in proxies],
+        proxy_headers=False,
         server_header=False,
         backlog=_ACCEPTED_AT_ONCE,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,

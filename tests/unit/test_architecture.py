@@ -210,17 +210,6 @@ def test_every_part_has_its_place():
     assert {part_of(path) for path in modules()} <= ALLOWED.keys()
 
 
-def test_every_module_of_the_engine_stands_in_the_tables_of_the_architecture_and_no_other_does():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    rows = "".join(
-        line
-        for line in text.partition("## The engine")[2].partition("### States")[0].splitlines()
-        if line.startswith("|")
-    )
-    named = set(re.findall(r"`(\w+\.py)`", rows))
-    assert named == {path.name for path in (PACKAGE / "core" / "engine").rglob("*.py")} - {"__init__.py"}
-
-
 @pytest.mark.slow
 def test_imports_go_one_way():
     found = [

@@ -17,12 +17,12 @@ from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.calendars import calendar_fields
 from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
 from scylla_spark.client.tasks import enqueue_arguments, same_enqueue
-from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused, broken_off
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.core.tasks.key import TaskKey, instant_us
 from scylla_spark.core.tasks.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
-from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, checked_progress, checked_progress_note
+from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, checked_note, checked_progress
 from scylla_spark.core.tasks.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
 from scylla_spark.core.tasks.kept_json import kept_text, size_of
 from scylla_spark.core.tasks.task import FollowUpOptions, Invocation
-from scylla_spark.core.tasks.trace_context import current_traceparent
+from scylla_spark.core.tasks.trace_context import current_trace
 from scylla_spark.errors import ArgumentError
 from scylla_spark.handlers import follow_ups
 from scylla_spark.handlers.framing import pack
@@ -82,7 +82,7 @@ class CallNotes:
         self._number = number
         self._key = item.key
         self._begun_us = boot_us()
-        self._traceparent = item.traceparent
+        self._trace = item.traceparent
         self._timeout_ms = item.timeout_ms
         self._longest_ms = longest_ms
         self._extended = extended
@@ -98,7 +98,7 @@ class CallNotes:
 
     def progress(self, value: float, note: str | None = None) -> None:
         """See `TaskContext.progress`."""
-        progress, words, now = checked_progress(value), None if note is None else checked_progress_note(note), boot_us()
+        progress, words, now = checked_progress(value), None if note is None else checked_note(note), boot_us()
         with self._lock:
             self._untold = progress
             self._untold_note = self._untold_note if words is None else words
@@ -116,12 +116,8 @@ class CallNotes:
         self, handler: str | Callable[..., Any] | None, payload: Any, name: str | None, options: FollowUpOptions
     ) -> None:
         """See `TaskContext.enqueue`."""
-        options = {**options, "traceparent": self._trace(options)}
-        self._ask(follow_ups.task(self._key, self._name(name), handler, payload, options))
-
-    def _trace(self, options: FollowUpOptions) -> str | None:
-        """The trace of a follow-up: as the handler says, else of the span in which it is, else of its own task."""
-        return options.get("traceparent") or current_traceparent() or self._traceparent
+        trace = current_trace() or self._trace
+        self._ask(follow_ups.task(self._key, self._name(name), handler, payload, options, trace))
 
     def emit(self, event: str, fields: dict[str, Any] | None) -> None:
         """See `TaskContext.emit`."""

@@ -6,17 +6,16 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, encode, payload_text
+from scylla_spark.core.records.command import encode
 from scylla_spark.core.records.storable_instants import EARLIEST_US
+from scylla_spark.core.tasks.enqueue_options import enqueue_command
 from scylla_spark.core.tasks.follow_up import EVENT, MAX_NAME_CHARS, TASK, FollowUp, unique_key
 from scylla_spark.core.tasks.follow_up_task import read_task
 from scylla_spark.core.tasks.key import TaskKey, instant_us
-from scylla_spark.core.tasks.tags import given_tags
-from scylla_spark.core.tasks.task import FollowUpOptions, Retry
-from scylla_spark.defaults import DEFAULT_QUEUE
-from scylla_spark.duration import duration_ms, duration_us
+from scylla_spark.core.tasks.task import FollowUpOptions
+from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, shown
-from scylla_spark.handlers.registry import registered
+from scylla_spark.handlers.registry import named_handler
 
 MAX_FIELDS_BYTES: Final = 16 * 1024
 _NOTHING_SENT: Final = "Nothing is sent."
@@ -40,7 +39,12 @@ def checked_name(name: object) -> str:
 
 
 def task(
-    parent: TaskKey, name: str, handler: str | Callable[..., Any] | None, payload: Any, options: FollowUpOptions
+    parent: TaskKey,
+    name: str,
+    handler: str | Callable[..., Any] | None,
+    payload: Any,
+    options: FollowUpOptions,
+    trace: str | None = None,
 ) -> FollowUp:
     """A task that a handler enqueues.
 
@@ -50,26 +54,18 @@ def task(
         handler: name, or a registered function; None: the deployment's default handler.
         payload: a JSON object; of a function that declares a type of payload, a value of that.
         options: what else is said of it.
+        trace: the span that it belongs to, if the options name none.
 
     Raises:
         ArgumentError: no deployment would take it.
     """
-    if callable(handler):
-        known = registered(handler)
-        handler, declared = known.info.name, known.signature.payload
-        payload = payload if declared is None else declared.plain({} if payload is None else payload)
+    handler, payload = named_handler(handler, payload)
     unique = unique_key(parent, name)
     lane = options.get("ordering_id")
     delay_us, at_us = _moment(options)
-    timeout, expires = options.get("timeout"), options.get("expires")
-    timeout_ms = None if timeout is None else duration_ms(timeout)
     key = TaskKey(max(at_us, EARLIEST_US), unique if lane is None else lane, unique)
+    command = enqueue_command(key, handler, payload, options, trace=trace)
     try:
-        command = Command(
-            ENQUEUE, key, 0, handler, options.get("queue", DEFAULT_QUEUE), payload_text(payload), options.get("priority", 0),
-            timeout_ms, _terms(options.get("retry")), expires_ms=None if expires is None else duration_ms(expires),
-            tags=given_tags(options.get("tags")), traceparent=options.get("traceparent"),
-        )  # fmt: skip
         record = encode(command, with_stamp=False).decode()
     except (ValueError, TypeError, RecursionError) as error:
         raise ArgumentError(f"The task cannot be sent: {error}.", hint=_NOTHING_SENT, reason="wrong_value") from None
@@ -112,9 +108,3 @@ def _moment(options: FollowUpOptions) -> tuple[int, int]:
     if at is not None and delay is not None:
         raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")
     return 0 if delay is None else duration_us(delay), 0 if at is None else instant_us(at)
-
-
-def _terms(retry: Retry | None) -> WireRetry | None:
-    if retry is not None and not isinstance(retry, Retry):
-        raise TypeError(f"retry is {shown(retry)}; pass Retry(max_retries=…)")
-    return None if retry is None else WireRetry(*retry.terms)

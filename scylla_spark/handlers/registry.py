@@ -194,6 +194,23 @@ def registered(function: Callable[..., Any]) -> Handler:
     )
 
 
+def named_handler(handler: str | Callable[..., Any] | None, payload: Any) -> tuple[str | None, Any]:
+    """The name of a handler, and the payload as JSON has it.
+
+    Args:
+        handler: name, or a registered function; None: the default handler, or a lease.
+        payload: of a function that declares a type of payload, a value of that; else it stays as it is.
+
+    Raises:
+        ArgumentError: the function is no handler, or the payload does not fit its type.
+    """
+    if not callable(handler):
+        return handler, payload
+    known = registered(handler)
+    declared = known.signature.payload
+    return known.info.name, payload if declared is None else declared.plain({} if payload is None else payload)
+
+
 def look_in_current_folder() -> None:
     """Lets modules of handlers be found in the current folder first, as `python -m` does; child processes find them there, too.
 

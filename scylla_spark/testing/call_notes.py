@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.tasks.attempt_note import WorkNote, fitted_progress_note
+from scylla_spark.core.tasks.attempt_note import WorkNote, fitted_note
 from scylla_spark.core.tasks.follow_up import FollowUp
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.received_notes import Heard
@@ -48,6 +48,4 @@ class HeardCall:
 
 def _fitted(work: WorkNote | None) -> WorkNote | None:
     """A note as a dispatcher keeps it."""
-    if work is None or work.progress_note is None:
-        return work
-    return work._replace(progress_note=fitted_progress_note(work.progress_note) or None)
+    return None if work is None else work.reworded(fitted_note)

@@ -10,7 +10,7 @@ from typing import Any
 from scylla_spark.core.leases.lines import LeasedLine
 from scylla_spark.core.leases.messages import Answer, Call, Report, Sign, Want
 from scylla_spark.core.leases.view import lease_view
-from scylla_spark.core.tasks.attempt_note import fitted_progress_note
+from scylla_spark.core.tasks.attempt_note import WorkNote, fitted_note
 from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
@@ -70,8 +70,8 @@ class VirtualWorker:
     def sign(self, lease: Lease, **fields: str) -> None:
         """A lease goes on."""
         progress = float(fields["value"]) if "value" in fields else None
-        note = fitted_progress_note(json.loads(fields["note"])) if "note" in fields else None
-        sign = Sign(lease.token, progress, fields.get("checkpoint"), note)
+        note = fitted_note(json.loads(fields["note"])) if "note" in fields else None
+        sign = Sign(lease.token, WorkNote.heard(progress, fields.get("checkpoint"), note))
         status = self._call("", signs=(sign,)).statuses[0]
         if status != "ok":
             lease.settle(status)

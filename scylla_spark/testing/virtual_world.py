@@ -155,8 +155,7 @@ class World:
         Args:
             handler: its name, or whatever else `Scheduler.enqueue` takes; None: the queue's default handler, or a lease.
             payload: JSON object for the handler.
-            **options: `ordering_id`, `uniqueness_key`, `at`, `delay`, `queue`, `priority`, `retry`, `timeout`,
-                `expires`, `tags`, `traceparent`: see `Scheduler.enqueue`.
+            **options: see `EnqueueOptions`.
 
         Raises:
             ArgumentError: a deployment would refuse it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,7 +19,6 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.core.records.command import (
     CANCEL,
     COMMON_VERSION,
-    ENQUEUE,
     OPEN_NAME,
     TOO_LATE,
     TOO_OLD,
@@ -31,12 +30,11 @@ from scylla_spark.core.records.command import (
     version_of,
 )
 from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
+from scylla_spark.core.tasks.enqueue_options import enqueue_command
 from scylla_spark.core.tasks.key import TaskKey, partition_of
-from scylla_spark.core.tasks.tags import given_tags
 from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
-from scylla_spark.core.tasks.trace_context import current_traceparent
+from scylla_spark.core.tasks.trace_context import current_trace
 from scylla_spark.defaults import DEFAULT_QUEUE
-from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN, RULE
 from scylla_spark.transforms.expires_and_tags import expires_column, tags_column, wrong_tags
@@ -237,12 +235,7 @@ def _holds_texts(kind: T.DataType) -> bool:
 
 
 def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
-    handler = None if isinstance(columns.handler, Column) else columns.handler
-    queue = DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue
-    priority = 0 if isinstance(columns.priority, Column) else columns.priority
-    sample = Command(ENQUEUE, TaskKey(now, "x", "x"), 0, handler, queue, priority=priority, enqueued_us=now)
-    sample = sample._replace(expires_ms=_expires_ms(columns), tags=_tags(columns))
-    _is_unique(columns)
+    sample = _sample(columns, TaskKey(now, "x", "x"), now)
     try:
         verdict = validate(partition_of("x", rules.partitions), 0, now, b"x", encode(sample), rules)
     except (TypeError, ValueError) as error:
@@ -253,17 +246,7 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
 
 def _constant(columns: Columns, stamp: int | None) -> str:
     """What is the same in all records, from the payload to the key, as `encode` would write it."""
-    sample = Command(
-        ENQUEUE, TaskKey(0, "", ""), 0,
-        handler=None if isinstance(columns.handler, Column) else columns.handler,
-        queue=DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue,
-        priority=0 if isinstance(columns.priority, Column) else columns.priority,
-        enqueued_us=stamp or 0,
-        expires_ms=_expires_ms(columns),
-        tags=_tags(columns),
-        unique=_is_unique(columns),
-        traceparent=current_traceparent() if stamp else None,
-    )  # fmt: skip
+    sample = _sample(columns, TaskKey(0, "", ""), stamp or 0)
     text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
     text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')
     if isinstance(columns.expires, Column):
@@ -271,12 +254,16 @@ def _constant(columns: Columns, stamp: int | None) -> str:
     return (text.replace(f',"queue":"{DEFAULT_QUEUE}"', "") if isinstance(columns.queue, Column) else text) + ","
 
 
-def _expires_ms(columns: Columns) -> int | None:
-    return None if columns.expires is None or isinstance(columns.expires, Column) else duration_ms(columns.expires)
-
-
-def _tags(columns: Columns) -> tuple[str, ...]:
-    return () if isinstance(columns.tags, Column) else given_tags(columns.tags)
+def _sample(columns: Columns, key: TaskKey, stamp: int) -> Command:
+    """A task with all that is the same in all rows; a stamp of 0 stands for none, and none has a trace then."""
+    literal: dict[str, Any] = {
+        name: getattr(columns, name) for name in ("handler", "queue", "priority", "expires", "tags")
+    }
+    given: Any = {name: value for name, value in literal.items() if value is not None and not isinstance(value, Column)}
+    trace = current_trace() if stamp else None
+    return enqueue_command(
+        key, given.pop("handler", None), None, given, enqueued_us=stamp, unique=_is_unique(columns), trace=trace
+    )
 
 
 def _is_unique(columns: Columns) -> bool:

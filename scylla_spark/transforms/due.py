@@ -10,25 +10,13 @@ from pyspark.sql import functions as F
 from scylla_spark.core.queues.scan_budget import ROW_BYTES, Budget
 from scylla_spark.core.tables.open_hours import OpenHours
 from scylla_spark.core.tasks.attempt_order import ATTEMPT_ORDER_SQL
+from scylla_spark.core.tasks.stored_records import PLAIN
 from scylla_spark.core.tasks.task import MAX_LAST_ERROR_CHARS
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import KEY_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-_DATA = (
-    "handler",
-    "queue",
-    "priority",
-    "payload",
-    "timeout_ms",
-    "expires_ms",
-    "tags",
-    "traceparent",
-    "extra",
-    "unique_open",
-)
 
 
 def maybe_open(hours: OpenHours) -> Column:
@@ -94,7 +82,8 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         F.unix_micros("scheduled_time").alias("time_us"),
         "ordering_id",
         "uniqueness_key",
-        *_DATA,
+        *PLAIN,
+        "unique_open",
         F.col("retry.max_retries").alias("max_retries"),
         F.col("retry.base_ms").alias("base_ms"),
         F.col("retry.cap_ms").alias("cap_ms"),

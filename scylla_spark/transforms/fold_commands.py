@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from scylla_spark.schemas import DATA, KEY_NAMES, TASKS
+from scylla_spark.core.tasks.stored_records import NEWEST
+from scylla_spark.schemas import KEY_NAMES, TASKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-_FIRST: Final = ("first_offset", "unique_open")
-_DATA: Final = [column.name for column in DATA if column.name not in ("cancel_offset", *_FIRST)]
 
 
 def folded(operations: DataFrame) -> DataFrame:
@@ -24,7 +22,7 @@ def folded(operations: DataFrame) -> DataFrame:
     Returns:
         Columns of `tasks`; data is null where only cancels were seen.
     """
-    newest = F.max_by(F.struct(*_DATA), "data_offset").alias("newest")  # rows without data_offset do not take part
+    newest = F.max_by(F.struct(*NEWEST), "data_offset").alias("newest")  # rows without data_offset do not take part
     first = _first_offset("")
     oldest = F.min_by(F.struct(first.alias("first_offset"), "unique_open"), first).alias("oldest")
     rows = operations.groupBy(*KEY_NAMES).agg(newest, oldest, F.max("cancel_offset").alias("cancel_offset"))
@@ -40,7 +38,7 @@ def is_news() -> Column:
 def newest() -> dict[str, str | Column]:
     """For a MERGE of `s` into `t`: the columns of the fold of both rows."""
     chosen: dict[str, str | Column] = {
-        name: F.when(_is_newer(), F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in _DATA
+        name: F.when(_is_newer(), F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in NEWEST
     }
     first: dict[str, str | Column] = {
         "first_offset": F.least(_first_offset("s."), _first_offset("t.")),

@@ -21,8 +21,10 @@ from scylla_spark.core.records.rejection_reason import of_defect, said
 from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.core.tables.open_hours import OpenHours
 from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.attempt_note import COLUMNS, WorkNote
 from scylla_spark.core.tasks.fold_commands import Folded
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.tasks.stored_records import NEWEST, newest_cells
 from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column
 from scylla_spark.transforms.bounded_arrow import FIXED_BYTES, built, chunks, column_batch, most_bytes, row_batch
@@ -360,10 +362,14 @@ def _task_batch(partition: int, entries: list[_Entry]) -> pa.RecordBatch:
         "uniqueness_key": [key.uniqueness_key for key in keys],
         "cancel_offset": [entry.cancel.offset if entry.cancel is not None else None for _, entry in entries],
     }
-    data = [_data(entry.data) + _first(entry.first) for _, entry in entries]
-    return column_batch(
-        columns | dict(zip(_DATA_NAMES + _FIRST_NAMES, map(list, zip(*data, strict=True)), strict=True)), COMMAND_ROWS
-    )
+    newest = [_NO_DATA if entry.data is None else newest_cells(entry.data) for _, entry in entries]
+    columns |= zip(NEWEST, map(list, zip(*newest, strict=True)), strict=True)
+    columns["retry"] = [None if terms is None else terms._asdict() for terms in columns["retry"]]
+    columns["tags"] = [list(tags) if tags else None for tags in columns["tags"]]
+    first = [entry.first for _, entry in entries]
+    columns["first_offset"] = [None if command is None else command.offset for command in first]
+    columns["unique_open"] = [None if command is None else command.unique for command in first]
+    return column_batch(columns, COMMAND_ROWS)
 
 
 def _again(partition: int, command: Command, appended_us: int) -> _Record:
@@ -371,25 +377,7 @@ def _again(partition: int, command: Command, appended_us: int) -> _Record:
     return _Record(partition, command.offset, appended_us, command.key.ordering_id.encode(), encode(command))
 
 
-_DATA_NAMES: Final = (
-    "handler", "queue", "priority", "payload", "timeout_ms", "retry", "enqueued_at", "extra", "data_offset", "expires_ms",
-    "tags", "traceparent",
-)  # fmt: skip
-_FIRST_NAMES: Final = ("first_offset", "unique_open")
-
-
-def _data(data: Command | None) -> tuple[Any, ...]:
-    if data is None:
-        return (None,) * len(_DATA_NAMES)
-    retry = data.retry._asdict() if data.retry is not None else None
-    return (
-        data.handler, data.queue, data.priority, data.payload, data.timeout_ms, retry, data.enqueued_us, data.extra, data.offset,
-        data.expires_ms, list(data.tags) or None, data.traceparent,
-    )  # fmt: skip
-
-
-def _first(first: Command | None) -> tuple[Any, ...]:
-    return (first.offset, first.unique) if first is not None else (None, None)
+_NO_DATA: Final = (None,) * len(NEWEST)
 
 
 def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
@@ -400,27 +388,19 @@ def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
         "finished_at": _instant(fact.finished_us), "used": fact.used, "result": fact.result,
         "error_class": failure.kind if failure else None, "error_message": failure.message if failure else None,
         "error_stack": failure.stack if failure else None, "fact_offset": record.offset, "next_at": _instant(fact.next_us or 0),
-        "work": _work(fact), "isolation": fact.work.isolation if fact.work is not None else None,
-        "outputs": fact.work.outputs if fact.work is not None else None,
-        "progress_note": fact.work.progress_note if fact.work is not None else None,
+        "work": _work(fact.work), **{name: getattr(fact.work, name, None) for name in COLUMNS},
     }  # fmt: skip
     texts = (
         *fact.key[1:],
         fact.result,
         *(failure or ()),
-        *((fact.work.checkpoint, fact.work.metrics, fact.work.outputs, fact.work.progress_note) if fact.work else ()),
+        *(fact.work.texts if fact.work is not None else ()),
     )
     return _Row(cells, FIXED_BYTES + most_bytes(*texts), record)
 
 
-_OWN_COLUMNS: Final = ("isolation", "outputs", "progress_note")
-
-
-def _work(fact: Fact) -> dict[str, Any] | None:
-    """The column `work`; what came later has columns of its own, because structs of tables do not grow."""
-    if fact.work is None:
-        return None
-    return {name: value for name, value in fact.work._asdict().items() if name not in _OWN_COLUMNS}
+def _work(note: WorkNote | None) -> dict[str, Any] | None:
+    return None if note is None else {name: value for name, value in note._asdict().items() if name not in COLUMNS}
 
 
 def _instant(us: int) -> datetime | None:

@@ -17,8 +17,8 @@ from scylla_spark.core.tasks.attempt_note import (
     MAX_CHECKPOINT_BYTES,
     MAX_METRICS_BYTES,
     MAX_SAID_NOTE_CHARS,
+    checked_note,
     checked_progress,
-    checked_progress_note,
 )
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import checked_output_name
@@ -182,7 +182,7 @@ class Lease:
         number = json_text("progress", checked_progress(value), 100)
         self._sign(
             value=number,
-            note=None if note is None else json_text("note", checked_progress_note(note), 6 * MAX_SAID_NOTE_CHARS),
+            note=None if note is None else json_text("note", checked_note(note), 6 * MAX_SAID_NOTE_CHARS),
         )
 
     def checkpoint(self, value: dict[str, Any]) -> None:

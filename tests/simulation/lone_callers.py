@@ -9,6 +9,7 @@ from typing import NamedTuple
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.leases.messages import Answer, Call, Report, Sign, Want
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, WireRetry
+from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import (
     FAILED,
@@ -169,7 +170,7 @@ class LoneWorkers:
             return  # it is lost
         if dice < 0.35:
             tokens.append(token)
-            told = told._replace(signs=(Sign(token, checkpoint=f'"c{self._calls}"'),))
+            told = told._replace(signs=(Sign(token, WorkNote(checkpoint=f'"c{self._calls}"')),))
         else:
             told = told._replace(reports=(self._report(token, calm),))
         engine.call(told, now, certain=True)

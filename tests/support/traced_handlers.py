@@ -10,14 +10,14 @@ import time
 import pyarrow as pa
 
 from scylla_spark.core.tasks.task import Task, TaskContext
-from scylla_spark.core.tasks.trace_context import current_traceparent
+from scylla_spark.core.tasks.trace_context import current_trace
 from scylla_spark.errors import Abort, Yield
 from scylla_spark.handlers.registry import handler
 
 
 @handler("t.seen")
 def seen(task: Task) -> str | None:
-    return current_traceparent()
+    return current_trace()
 
 
 @handler("t.end")
@@ -33,7 +33,7 @@ def hang(task: Task) -> None:
 @handler("t.asks")
 def asks(task: Task, ctx: TaskContext) -> str | None:
     ctx.enqueue("t.seen", {}, name="next")
-    return current_traceparent()
+    return current_trace()
 
 
 @handler("t.own")
@@ -41,7 +41,7 @@ def own(task: Task) -> str | None:
     from opentelemetry import trace
 
     with trace.get_tracer("shop").start_as_current_span("pick"):
-        return current_traceparent()
+        return current_trace()
 
 
 @handler("t.environment")
@@ -74,11 +74,11 @@ def batch(tasks: pa.Table) -> pa.Table:
 @handler("t.async")
 async def asynchronous(task: Task) -> list[str | None]:
     """The span before, and in a part, after others had their turn."""
-    before = current_traceparent()
+    before = current_trace()
     await asyncio.sleep(task.payload)
     return [before, await asyncio.create_task(_part())]
 
 
 async def _part() -> str | None:
     await asyncio.sleep(0)
-    return current_traceparent()
+    return current_trace()

@@ -6,6 +6,7 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.leases.messages import Call, Report, Sign, Want
+from scylla_spark.core.tasks.attempt_note import WorkNote
 from tests.support.engine_harness import SECOND, Harness
 
 
@@ -57,7 +58,7 @@ class PullWorld(Harness):
         return self.answer(self.once(0, worker=worker, reports=(Report(token, outcome, **fields),))).statuses[0]
 
     def sign(self, token, *, worker="curl", **fields):
-        return self.answer(self.once(0, worker=worker, signs=(Sign(token, **fields),))).statuses[0]
+        return self.answer(self.once(0, worker=worker, signs=(Sign(token, WorkNote(**fields)),))).statuses[0]
 
     def outcomes(self, unique="u"):
         return [fact.outcome for fact in self.facts if fact.key.uniqueness_key == unique]

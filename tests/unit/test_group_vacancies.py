@@ -29,4 +29,4 @@ def test_a_free_slot_of_a_group_is_offered_to_the_next_lane_of_workers_too():
     world.report(first.token)  # lets g.2 in …
     second.stamp += 1  # … which goes on by itself, and is forgotten before anybody asks
     world.engine._waiting.forget_left()
-    assert [lease.key.ordering_id for lease in world.leases(world.once(3))] == ["g.3"]
+    assert [lease.task.key.ordering_id for lease in world.leases(world.once(3))] == ["g.3"]

@@ -85,7 +85,7 @@ def sent_to_the_api(value: Any) -> Any:
     body = {"seq": 1, "session": "s", "results": [one], "progress": [{"lease": "0.1", "checkpoint": value}]}
     call = SyncBody.model_validate(from_json(json.dumps(body), allow_inf_nan=False)).call("w")
     report, sign = call.reports[0], call.signs[0]
-    assert report.result == report.checkpoint == report.metrics == sign.checkpoint
+    assert report.result == report.checkpoint == report.metrics == sign.note.checkpoint
     return json.loads(report.result or "")
 
 

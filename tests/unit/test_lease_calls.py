@@ -23,6 +23,7 @@ from scylla_spark.core.leases.messages import (
     folded,
     new_token,
 )
+from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import UnreachableError
 from tests.support.invocations import invocation, lease_on
@@ -129,7 +130,9 @@ def test_statuses_are_in_the_order_of_the_call_whoever_answered_first(desks):
     desks.desks["even"].slow = True
     tokens = [new_token(number % 4, RNG) for number in range(6)] + ["none"]
     found = answer(
-        desks, reports=tuple(Report(token, "succeeded") for token in tokens), signs=(Sign(new_token(0, RNG)),)
+        desks,
+        reports=tuple(Report(token, "succeeded") for token in tokens),
+        signs=(Sign(new_token(0, RNG), WorkNote()),),
     )
     assert found.statuses == (OK,) * 6 + (LOST, OK)
 
@@ -252,7 +255,7 @@ def test_a_desk_is_told_at_once_while_the_way_to_another_is_being_opened():
 
     async def play():
         desks = DistantDesks()
-        call = Call(0, "w", until_us=20_000_000, signs=(Sign(token),), wants=(Want("q"),))
+        call = Call(0, "w", until_us=20_000_000, signs=(Sign(token, WorkNote()),), wants=(Want("q"),))
         asking = asyncio.create_task(LeaseCalls(desks).call(call))
         async with asyncio.timeout(5):
             while not desks.desks["even"].heard:
@@ -273,7 +276,9 @@ def test_a_way_that_does_not_open_keeps_no_answer_and_what_it_should_have_heard_
 
     async def play():
         calls = LeaseCalls(DistantDesks())
-        return await asyncio.wait_for(calls.call(Call(0, "w", signs=tuple(map(Sign, tokens)))), 5)
+        return await asyncio.wait_for(
+            calls.call(Call(0, "w", signs=tuple(Sign(token, WorkNote()) for token in tokens))), 5
+        )
 
     assert asyncio.run(play()).statuses == (OK, UNAVAILABLE)
 

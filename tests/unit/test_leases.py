@@ -861,7 +861,7 @@ def test_leases_go_on_elsewhere_when_a_partition_is_left_and_nobody_is_told_they
     (lease,) = world.leases(world.ask())
     world.answer(world.ask(most=0))
     world.engine.drop(0)
-    answer = world.answer(world.ask(most=0, signs=(Sign(lease.token),)))
+    answer = world.answer(world.ask(most=0, signs=(Sign(lease.token, WorkNote()),)))
     assert answer.lost == ()
     assert list(world.engine.leases) == []
 

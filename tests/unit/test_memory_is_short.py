@@ -358,7 +358,7 @@ def test_a_lane_that_was_left_meanwhile_is_not_made_anew_by_the_cut_of_a_scan():
     world.put(unique="2", payload="x" * 3_000)
     (lease,) = world.leases(world.once(1))
     started = world.facts[-1]
-    row = ScanRow(Command("enqueue", lease.key, 0, None, "gpu"), attempt=1, used=1, work=started.work, place=0)
+    row = ScanRow(Command("enqueue", lease.task.key, 0, None, "gpu"), attempt=1, used=1, work=started.work, place=0)
     mark = Mark(2, len(world.log))
     world.report(lease.token, "yielded", after_ms=0)
     for n in range(79):

@@ -12,9 +12,9 @@ from scylla_spark.core.records.desk_messages import CALL, line, read_request
 from scylla_spark.core.tasks.attempt_note import (
     MAX_SAID_NOTE_CHARS,
     WorkNote,
-    checked_progress_note,
-    fitted_progress_note,
-    how_far,
+    checked_note,
+    fitted_note,
+    said_last,
 )
 from scylla_spark.core.tasks.task import FAILED, Outcome
 from scylla_spark.errors import ArgumentError
@@ -42,13 +42,13 @@ from tests.support.worker_harness import PullWorld
     ],
 )
 def test_a_note_is_one_line_of_what_can_be_printed_and_fitted_once_stays_as_it_is(said, kept):
-    assert fitted_progress_note(said) == kept == fitted_progress_note(kept)
+    assert fitted_note(said) == kept == fitted_note(kept)
 
 
 def test_what_is_no_text_is_refused_where_it_is_said():
     for wrong in (7, b"page", ["page"]):
         with pytest.raises(ArgumentError, match="is a text, not"):
-            checked_progress_note(wrong)
+            checked_note(wrong)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,8 @@ def test_what_is_no_text_is_refused_where_it_is_said():
     [(0.4, "page 3", "40 %, page 3"), (0.4, None, "40 %"), (None, "page 3", "page 3"), (None, None, "")],
 )
 def test_progress_in_words(progress, note, words):
-    assert how_far(progress, note) == words
+    said = said_last(WorkNote(progress=progress, progress_note=note))
+    assert said == (f" It said last: {words}." if words else "")
 
 
 def heard_by_a_pool(said, monkeypatch):
@@ -75,7 +76,7 @@ def told_over_http(said, _monkeypatch):
     Lease(lease_view(1), told).progress(0.1, said)
     body = SyncBody(seq=1, session="s", progress=[SignBody(lease="0.a", **told.fields)])
     (sign,) = read_request(line(CALL, body.call("w")))[1][0].signs
-    return WorkNote(progress_note=sign.progress_note)
+    return sign.note
 
 
 def told_by_spark(said, monkeypatch):
@@ -156,8 +157,10 @@ def test_secrets_are_taken_out_of_what_handlers_and_workers_say_before_the_engin
     plain, said = Outcome(1, FAILED), Outcome(2, FAILED, work=note)
     found = notes.outcomes([plain, said])
     assert (found[0], found[1].work.progress_note) == (plain, "log in with ***, password=***")
-    call = notes.call(Call(1, "w", signs=(Sign("t", 0.5, None, "token: abcdef"), Sign("u"))))
-    assert [sign.progress_note for sign in call.signs] == ["token: ***", None]
+    call = notes.call(
+        Call(1, "w", signs=(Sign("t", WorkNote.heard(0.5, None, "token: abcdef")), Sign("u", WorkNote())))
+    )
+    assert [sign.note.progress_note for sign in call.signs] == ["token: ***", None]
     assert notes.note(WorkNote(progress_note="token=a " * 25)).progress_note.endswith("…"), (
         "a mask may be longer than a secret"
     )
@@ -183,9 +186,9 @@ def test_what_a_worker_says_in_words_over_http_goes_to_a_dispatcher_as_it_was_sa
         seq=1, session="s", progress=[SignBody(lease="0.a", value=0.5, note="a\n b" * 200), SignBody(lease="0.b")]
     )
     first, second = body.call("w").signs
-    assert (first.progress_note, second.progress_note) == ("a\n b" * 200, None)
+    assert (first.note.progress_note, second.note.progress_note) == ("a\n b" * 200, None)
     (read,) = read_request(line(CALL, body.call("w")))[1]
-    assert [sign.progress_note for sign in read.signs] == [first.progress_note, None]
+    assert [sign.note.progress_note for sign in read.signs] == [first.note.progress_note, None]
 
 
 def test_explain_says_how_far_a_leased_task_is():
@@ -209,6 +212,6 @@ def test_a_lease_tells_words_with_its_next_heartbeat_as_one_text():
     lease = Lease(lease_view(1), told)
     lease.progress(0.4, 'a "b"\n' + "\\" * 300)
     assert told.signs["value"] == "0.4"
-    assert fitted_progress_note(json.loads(told.signs["note"])) == 'a "b" ' + "\\" * 193 + "…"
+    assert fitted_note(json.loads(told.signs["note"])) == 'a "b" ' + "\\" * 193 + "…"
     with pytest.raises(ArgumentError):
         lease.progress(0.4, 7)

@@ -172,11 +172,11 @@ def test_a_defect_while_a_record_is_judged_sets_that_record_aside(monkeypatch):
 
 
 def test_a_defect_while_a_task_is_converted_sets_that_task_aside(monkeypatch):
-    def planted(data, convert=records._data):
-        assert data is None or data.payload != '{"v":3}', "planted"
+    def planted(data, convert=records.newest_cells):
+        assert data.payload != '{"v":3}', "planted"
         return convert(data)
 
-    monkeypatch.setattr(records, "_data", planted)
+    monkeypatch.setattr(records, "newest_cells", planted)
     keys = [KEY._replace(uniqueness_key=str(n)) for n in range(6)]
     values = [encode(Command("enqueue", key, n, payload=f'{{"v":{n}}}')) for n, key in enumerate(keys)]
     found = judged(values)

@@ -12,7 +12,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_s
 from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.core.records.command import Command, Rejection, Rules, encode, validate
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.trace_context import current_traceparent, is_traceparent
+from scylla_spark.core.tasks.trace_context import current_trace, is_traceparent
 from scylla_spark.testing import call, world
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_it_travels_and_what_is_none_is_refused():
 
 
 def test_without_a_span_and_without_a_word_there_is_none():
-    assert current_traceparent() is None
+    assert current_trace() is None
     assert command(NOW, "h").traceparent is None
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from scylla_spark.api import problems
 from scylla_spark.api.context import Body, WaitMs
 from scylla_spark.api.problems import Problem
+from scylla_spark.api.tasks.views import EnqueuedView, KeyView
 from scylla_spark.core.leases.messages import (
     MOST_WANTED,
     UNAVAILABLE,
@@ -24,7 +25,7 @@ from scylla_spark.core.leases.messages import (
 )
 from scylla_spark.core.leases.view import lease_view
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
-from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, bounded_progress_note
+from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote, bounded_note
 from scylla_spark.core.tasks.kept_json import MAX_LEVELS, kept_text, size_of
 from scylla_spark.core.tasks.task import ABORTED, FAILED, MAX_RESULT_BYTES, Failure
 from scylla_spark.errors import ArgumentError
@@ -127,8 +128,9 @@ class SignBody(Body):
             ArgumentError: something is too large.
         """
         value = float(self.value) if self.value is not None else None
-        note = None if self.note is None else bounded_progress_note(self.note)
-        return Sign(self.lease, value, bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES), note)
+        note = None if self.note is None else bounded_note(self.note)
+        checkpoint = bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES)
+        return Sign(self.lease, WorkNote.heard(value, checkpoint, note))
 
 
 class WantBody(Body):
@@ -280,16 +282,9 @@ class LastErrorView(BaseModel):
     message: str
 
 
-class LeasedTaskView(BaseModel):
+class LeasedTaskView(KeyView, EnqueuedView):
     """A task as its worker sees it."""
 
-    id: str
-    scheduled_time: str
-    ordering_id: str
-    uniqueness_key: str
-    handler: str | None
-    queue: str
-    priority: int
     payload: Any
     attempt: int
     epoch: Annotated[
@@ -299,8 +294,6 @@ class LeasedTaskView(BaseModel):
     last_error: Annotated[
         LastErrorView | None, Field(description="Why the attempt before did not succeed, if that is known")
     ]
-    tags: list[str]
-    traceparent: Annotated[str | None, Field(description="Trace and span in which it was enqueued (W3C Trace Context)")]
     due_at: Annotated[str, Field(description="When this attempt could start at the earliest: it is late from then on")]
 
 

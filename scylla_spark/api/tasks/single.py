@@ -22,6 +22,7 @@ from scylla_spark.api.tasks.views import (
     ResultView,
     TaskBody,
     TaskView,
+    Trace,
     attempt_view,
     result_view,
     task_view,
@@ -53,10 +54,6 @@ IdempotencyKey = Annotated[
         max_length=200,
         description="Makes the uniqueness key; `scheduled_time` must be given, or a repeat is another task",
     ),
-]
-Trace = Annotated[
-    str | None,
-    Header(alias="traceparent", max_length=200, description="The trace that the task belongs to, if it names none"),
 ]
 Unique = Annotated[
     bool | Literal["open"],

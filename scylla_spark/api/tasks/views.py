@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
+from fastapi import Header
 from pydantic import BaseModel, Field
 
 from scylla_spark.api.context import Body, Instant
@@ -89,20 +90,15 @@ class TaskBody(Body):
         """
         if key is not None:
             more |= {"ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key, "at": key.scheduled_time}
-        return command(
-            now,
-            self.handler,
-            self.payload,
-            queue=self.queue,
-            priority=self.priority,
-            retry=self.retry.policy() if self.retry is not None else None,
-            timeout=self.timeout,
-            expires=self.expires,
-            tags=self.tags,
-            traceparent=self.traceparent,
-            unique=self.unique,
-            **more,
-        )
+        given = {name: getattr(self, name) for name in TaskBody.model_fields}
+        retry = None if self.retry is None else self.retry.policy()
+        return command(now, **(given | {"retry": retry} | more))
+
+
+Trace = Annotated[
+    str | None,
+    Header(alias="traceparent", max_length=200, description="The trace that the task belongs to, if it names none"),
+]
 
 
 class NewTask(TaskBody):
@@ -120,14 +116,8 @@ class NewTask(TaskBody):
             now: microseconds since the epoch.
             uniqueness_key: instead of its own.
         """
-        return self.command(
-            None,
-            now,
-            ordering_id=self.ordering_id,
-            uniqueness_key=uniqueness_key or self.uniqueness_key,
-            at=self.scheduled_time,
-            delay=self.delay,
-        )
+        named = {"uniqueness_key": uniqueness_key or self.uniqueness_key, "at": self.scheduled_time}
+        return self.command(None, now, ordering_id=self.ordering_id, delay=self.delay, **named)
 
 
 class ErrorView(BaseModel):
@@ -235,13 +225,20 @@ class RetryView(BaseModel):
     cap: Annotated[str | None, Field(description="Longest wait")]
 
 
-class TaskView(RunView):
-    """How a task stands."""
+class EnqueuedView(BaseModel):
+    """A task as it was enqueued."""
 
-    state: State
     handler: str | None
     queue: str
     priority: int
+    tags: list[str]
+    traceparent: Annotated[str | None, Field(description="Trace and span in which it was enqueued (W3C Trace Context)")]
+
+
+class TaskView(RunView, EnqueuedView):
+    """How a task stands."""
+
+    state: State
     payload: dict[str, Any]
     enqueued_at: str | None
     attempts: Annotated[int, Field(description="How many were begun")]
@@ -254,8 +251,6 @@ class TaskView(RunView):
     unique: Annotated[
         Literal["open"] | None, Field(description="open: it ends as a duplicate if an earlier one of its name is open")
     ]
-    tags: list[str]
-    traceparent: str | None
     ended_at: str | None
     result: Any
     error: ErrorView | None

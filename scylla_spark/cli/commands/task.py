@@ -48,7 +48,19 @@ Chosen = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
-_TOLD_OF_SOME = ("isolation", "worker", "progress", "progress_note", "heard_at", "lease_until", "deadline", "metrics")
+_OF_ALL = (
+    "attempt",
+    "outcome",
+    "planned_at",
+    "started_at",
+    "finished_at",
+    "next_at",
+    "error",
+    "error_class",
+    "error_message",
+    "error_stack",
+)
+"""Columns of attempts that are always shown, or never; others are shown where an attempt has a value."""
 _BULK = 10_000
 
 
@@ -148,7 +160,7 @@ def show(ctx: typer.Context, key: Key) -> None:
     if attempts and cli.output.form == "table" and not cli.output.columns:
         cli.output.say("")
         rows = [_attempt(attempt) for attempt in attempts]
-        told = [name for name in _TOLD_OF_SOME if any(row[name] is not None for row in rows)]
+        told = [name for name in rows[0] if name not in _OF_ALL and any(row[name] is not None for row in rows)]
         cli.output.rows(rows, ("attempt", "outcome", "started_at", "finished_at", *told, "error"))
         stacks = [row["error_stack"] for row in rows if row["error_stack"]]
         if stacks:

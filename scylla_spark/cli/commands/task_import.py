@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import read_instant
+from scylla_spark.core.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.errors import ArgumentError, SchedulerError
 
 if TYPE_CHECKING:
@@ -24,12 +25,7 @@ _NAMES: Final = {
     "orderingId": "ordering_id", "uniquenessKey": "uniqueness_key", "scheduledTime": "at", "scheduled_time": "at", "taskData": "payload",
     "task_data": "payload",
 }  # fmt: skip
-_KNOWN: Final = frozenset(
-    {
-        "handler", "payload", "ordering_id", "uniqueness_key", "at", "delay", "queue", "priority", "retry", "timeout", "expires", "tags",
-        "traceparent", "unique",
-    }
-)  # fmt: skip
+_KNOWN: Final = frozenset({"handler", "payload", *EnqueueOptions.__annotations__})
 _SAYS_NOTHING: Final = frozenset(
     {"version", "type", "enqueuedAt", "enqueued_at", "requestId", "grace"}
 )  # fields of the wire format

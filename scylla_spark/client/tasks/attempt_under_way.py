@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scylla_spark.client.tasks.explain import ask
 from scylla_spark.clock import iso
-from scylla_spark.core.tasks.attempt_note import fitted_progress_note
+from scylla_spark.core.tasks.attempt_note import read_said
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.status import Attempt, TaskStatus
 from scylla_spark.core.tasks.task import STARTED
@@ -53,12 +53,9 @@ def _told(attempt: Attempt, asked: dict[str, Any]) -> Attempt:
     """An attempt with what is said of it: any program may have said so."""
     if asked.get("known") is not True or asked.get("attempt") != attempt.number:
         return attempt
-    progress, note, worker = asked.get("progress"), asked.get("progress_note"), asked.get("worker")
     return replace(
         attempt,
-        worker=worker if isinstance(worker, str) else attempt.worker,
-        progress=float(progress) if isinstance(progress, (int, float)) and 0 <= progress <= 1 else attempt.progress,
-        progress_note=(fitted_progress_note(note) or None) if isinstance(note, str) else attempt.progress_note,
+        **read_said(asked),
         heard_at=_instant(asked.get("heard_at")), lease_until=_instant(asked.get("lease_until")),
         deadline=_instant(asked.get("deadline")) or attempt.deadline,
     )  # fmt: skip

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.records.command import ENQUEUE, OPEN_NAME, SENT_WITHIN_US, Command, WireRetry, payload_text
+from scylla_spark.core.records.command import ENQUEUE, OPEN_NAME, SENT_WITHIN_US, Command
+from scylla_spark.core.tasks.enqueue_options import EnqueueOptions, enqueue_command
 from scylla_spark.core.tasks.key import TaskKey, instant_us
-from scylla_spark.core.tasks.tags import given_tags
-from scylla_spark.core.tasks.task import Retry
-from scylla_spark.core.tasks.trace_context import current_traceparent
+from scylla_spark.core.tasks.trace_context import current_trace
 from scylla_spark.core.tasks.uuid7 import Uuid7
-from scylla_spark.defaults import DEFAULT_QUEUE, NOTIFY_HANDLER, NOTIFY_QUEUE
-from scylla_spark.duration import duration_ms, duration_us
+from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
+from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, ConflictError, shown
-from scylla_spark.handlers.registry import registered
+from scylla_spark.handlers.registry import named_handler, registered
 from scylla_spark.handlers.value_type import ValueType
 
 _ids: Final = Uuid7()
@@ -36,23 +34,7 @@ def new_key(now: int) -> str:
 
 
 def command(
-    now: int,
-    handler: str | Callable[..., Any] | None,
-    payload: Any = None,
-    *,
-    ordering_id: str | None = None,
-    uniqueness_key: str | None = None,
-    at: datetime | None = None,
-    delay: object = None,
-    queue: str = DEFAULT_QUEUE,
-    priority: int = 0,
-    retry: Retry | None = None,
-    timeout: object = None,
-    expires: object = None,
-    tags: Iterable[str] | None = None,
-    traceparent: str | None = None,
-    unique: str | None = None,
-    **unknown: object,
+    now: int, handler: str | Callable[..., Any] | None, payload: Any = None, **options: Unpack[EnqueueOptions]
 ) -> Command:
     """The command that `Scheduler.enqueue` sends; its arguments, and the moment.
 
@@ -60,51 +42,24 @@ def command(
         now: the moment of the call, microseconds since the epoch.
         handler: name, or a registered function; None leaves it to `ingest.default_handler`.
         payload: a JSON object; of a function that declares a type of payload, a value of that. Default: empty.
-        ordering_id: lane; default: one of its own.
-        uniqueness_key: makes the key unique in its lane; default: a new one.
-        at: scheduled time, aware; default: now, or now + `delay`.
-        delay: until it is due: text such as "5m", seconds or a timedelta.
-        queue: name of the queue whose limits hold.
-        priority: 0 … 255; greater goes first among tasks that are due.
-        retry: policy of this task; what it leaves out is as its handler, its queue or the deployment says, as without one.
-        timeout: longest run of an attempt, as `delay`; default: its handler's.
-        expires: it ends as expired if it has not begun so long after its scheduled time, as `delay`; default: it never does.
-        tags: at most 16 short texts by which it is found; default: none.
-        traceparent: trace and span that it belongs to, as W3C Trace Context writes them; default: those of OpenTelemetry here.
-        unique: "open": it ends as a duplicate if an earlier task of its lane and uniqueness key is open; default: it does not.
-        **unknown: what else was passed, and is refused.
+        **options: see `EnqueueOptions`.
 
     Raises:
-        TypeError: something is called as no argument is.
+        TypeError: there is no option of such a name.
         ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
     """
-    _check_known(unknown)
-    _check_not_ours(handler, queue)
-    named = new_key(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
-    lane = named if ordering_id is None else _text("ordering_id", ordering_id)
-    if callable(handler):
-        known = registered(handler)
-        handler, declared = known.info.name, known.signature.payload
-        payload = payload if declared is None else declared.plain({} if payload is None else payload)
-    try:
-        body = payload_text(payload)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ArgumentError(
-            f"The payload cannot be sent: {error}.", hint="Pass a dict of JSON values.", reason="payload"
-        ) from None
-    if retry is not None and not isinstance(retry, Retry):
-        raise ArgumentError(f"retry is {retry!r}.", hint="Pass Retry(max_retries=…).", reason="wrong_value")
-    terms = WireRetry(*retry.terms) if retry is not None else None
-    timeout_ms = None if timeout is None else _some_ms("timeout", timeout)
-    key = TaskKey(moment(now, at, delay), lane, named)
-    expires_ms = None if expires is None else duration_ms(expires)
-    return Command(
-        ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now, expires_ms=expires_ms, tags=given_tags(tags),
-        traceparent=traceparent or current_traceparent(), unique=asks_for_unique(unique, uniqueness_key),
-    )  # fmt: skip
+    _check_known(options)
+    _check_not_ours(handler, options.get("queue"))
+    name, lane = options.get("uniqueness_key"), options.get("ordering_id")
+    unique = asks_for_unique(options.get("unique"), name)
+    named = new_key(now) if name is None else _text("uniqueness_key", name)
+    lane = named if lane is None else _text("ordering_id", lane)
+    handler, payload = named_handler(handler, payload)
+    key = TaskKey(moment(now, options.get("at"), options.get("delay")), lane, named)
+    return enqueue_command(key, handler, payload, options, enqueued_us=now, unique=unique, trace=current_trace())
 
 
-_FIELDS: Final = tuple(name for name in inspect.signature(command).parameters if name not in ("now", "unknown"))
+_FIELDS: Final = ("handler", "payload", *EnqueueOptions.__annotations__)
 
 
 def asks_for_unique(unique: object, uniqueness_key: object) -> bool:
@@ -124,15 +79,15 @@ def asks_for_unique(unique: object, uniqueness_key: object) -> bool:
     return True
 
 
-def _check_known(unknown: Mapping[str, object]) -> None:
+def _check_known(options: Mapping[str, object]) -> None:
     """Refuses arguments that there are not; of those of other schedulers it says what they are called here."""
-    for name in unknown:
+    for name in options.keys() - EnqueueOptions.__annotations__.keys():
         if name in _CALLED_HERE:
             raise ArgumentError(f"A task has no {name}.", hint=f"Pass {_CALLED_HERE[name]}.", reason="wrong_value")
         raise TypeError(f"enqueue() got an unexpected keyword argument {name!r}")
 
 
-def _check_not_ours(handler: object, queue: str) -> None:
+def _check_not_ours(handler: object, queue: object) -> None:
     """Refuses what only the planner may send.
 
     Raises:
@@ -288,15 +243,3 @@ def _text(what: str, value: object) -> str:
             f"{what} is empty: it has at least 1 character.", hint="Or leave it out.", reason="wrong_value"
         )
     return value
-
-
-def _some_ms(what: str, value: object) -> int:
-    """Milliseconds of a duration that is one.
-
-    Raises:
-        ArgumentError: it is none, or rounds to zero.
-    """
-    ms = duration_ms(value)
-    if ms < 1:
-        raise ArgumentError(f"{what} is {shown(value)}.", hint="Leave it out for the default.", reason="wrong_value")
-    return ms

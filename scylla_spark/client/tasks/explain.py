@@ -60,7 +60,7 @@ def _how_far(status: TaskStatus) -> str:
     last = status.attempt_details[-1] if status.attempt_details else None
     if last is None or last.outcome != STARTED or last.leased:
         return ""
-    return said_last(last.progress, last.progress_note)
+    return said_last(last)
 
 
 def ask(address: str, path: str, *, timeout_s: float = _TIMEOUT_S, **query: str) -> dict[str, Any] | None:

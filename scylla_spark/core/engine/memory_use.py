@@ -77,6 +77,5 @@ def attempt_bytes(known: Known) -> int:
     """About how many bytes the texts take that are known of an attempt."""
     work, size = known.work, 0 if known.error is None else sum(map(size_of, known.error))
     if work is not None:
-        texts = (work.worker, work.lease, work.checkpoint, work.metrics, work.outputs, work.progress_note)
-        size += _NOTE_BYTES + sum(map(size_of, texts))
+        size += _NOTE_BYTES + sum(map(size_of, work.texts))
     return size

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Failure, Invocation
 
@@ -70,15 +71,10 @@ class Report(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """A sign of life of one lease: how far its work is, from where it could go on, and in words what it is at.
-
-    Each that is None stays what it was; an empty note takes back the one before.
-    """
+    """A sign of life of one lease, and what its worker says of the work; see `WorkNote.heard`."""
 
     token: str
-    progress: float | None = None
-    checkpoint: str | None = None
-    progress_note: str | None = None
+    note: WorkNote
 
 
 class Call(NamedTuple):

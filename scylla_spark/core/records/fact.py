@@ -21,7 +21,7 @@ from scylla_spark import failpoint
 from scylla_spark.core.records import fact_fields, rejection_reason
 from scylla_spark.core.records.bounded_text import clean, cut
 from scylla_spark.core.records.storable_instants import LATEST_US
-from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote, fitted_progress_note
+from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote, fitted_note
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import MAX_OUTPUTS_BYTES
 from scylla_spark.core.tasks.tags import MOST_TAGS, is_tag
@@ -260,15 +260,7 @@ def _is_fitted_name(worker: str | None) -> bool:
 
 
 def _note_chars(work: WorkNote | None) -> int:
-    if work is None:
-        return 0
-    return (
-        200
-        + len(work.checkpoint or "")
-        + len(work.metrics or "")
-        + len(work.outputs or "")
-        + len(work.progress_note or "")
-    )
+    return 0 if work is None else 200 + sum(map(len, work.texts))
 
 
 def _records(fence: Fence, facts: list[Fact]) -> Iterator[bytes]:
@@ -353,7 +345,7 @@ def _fitted_note(work: WorkNote | None) -> WorkNote | None:
         _bounded_text(work.metrics, MAX_METRICS_BYTES),
         clean(work.isolation)[: fact_fields.MAX_ISOLATION_CHARS] if work.isolation else None,
         _bounded_text(work.outputs, MAX_OUTPUTS_BYTES),
-        fitted_progress_note(work.progress_note) or None if work.progress_note else None,
+        fitted_note(work.progress_note) or None if work.progress_note else None,
     )
 
 

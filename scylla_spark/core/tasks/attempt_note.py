@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.visible import on_one_line
@@ -30,7 +31,7 @@ def checked_progress(value: object) -> float:
     return float(value)
 
 
-def checked_progress_note(text: object) -> str:
+def checked_note(text: object) -> str:
     """What a handler says in words of what it is at, wherever it runs, as it goes to its dispatcher.
 
     Args:
@@ -43,10 +44,10 @@ def checked_progress_note(text: object) -> str:
         raise ArgumentError(
             f"A note of progress is a text, not a {type(text).__name__}.", hint='Such as "page 3 of 7".'
         )
-    return bounded_progress_note(text)
+    return bounded_note(text)
 
 
-def bounded_progress_note(text: str) -> str:
+def bounded_note(text: str) -> str:
     """The beginning of a text, as it was written, but for halves of characters, which could not be sent.
 
     It is not fitted yet, because a secret that was cut or folded would no longer be known for one.
@@ -61,7 +62,7 @@ def bounded_progress_note(text: str) -> str:
     return said if said.isascii() else _SURROGATE.sub(" ", said)
 
 
-def fitted_progress_note(text: str) -> str:
+def fitted_note(text: str) -> str:
     """The text on one line, of printable characters, at most 200 of them; what is fitted stays as it is.
 
     Args:
@@ -71,20 +72,35 @@ def fitted_progress_note(text: str) -> str:
     return words if len(words) <= MAX_PROGRESS_NOTE_CHARS else words[: MAX_PROGRESS_NOTE_CHARS - 1] + "…"
 
 
-def said_last(progress: float | None, note: str | None) -> str:
-    """The same as a sentence that goes behind another, such as " It said last: 40 %, loading page 3."; empty: nobody has said."""
-    told = how_far(progress, note)
+class _Progress(Protocol):
+    """The progress of an attempt, as notes and attempts hold it."""
+
+    @property
+    def progress(self) -> float | None: ...
+    @property
+    def progress_note(self) -> str | None: ...
+
+
+def said_last(one: _Progress) -> str:
+    """Progress as a sentence that follows another, such as " It said last: 40 %, loading page 3."; empty: none is known."""
+    percent = "" if one.progress is None else f"{one.progress * 100:.0f} %"
+    told = ", ".join(part for part in (percent, one.progress_note or "") if part)
     return f" It said last: {told}." if told else ""
 
 
-def how_far(progress: float | None, note: str | None) -> str:
-    """Progress in words, such as "40 %, loading page 3"; empty: nobody has said.
+def read_said(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields `SAID` of an attempt, as any program may have sent them: those that are of the right form."""
+    worker, progress, words = (value.get(name) for name in SAID)
+    said: dict[str, Any] = {"worker": worker} if isinstance(worker, str) else {}
+    if isinstance(progress, int | float) and 0 <= progress <= 1:
+        said["progress"] = float(progress)
+    return said | ({"progress_note": fitted_note(words) or None} if isinstance(words, str) else {})
 
-    Args:
-        progress: from 0 to 1.
-        note: what was said with it.
-    """
-    return ", ".join(part for part in ("" if progress is None else f"{progress * 100:.0f} %", note or "") if part)
+
+SAID: Final = ("worker", "progress", "progress_note")
+"""Fields of a note that a dispatcher reports of an attempt under way."""
+COLUMNS: Final = ("isolation", "outputs", "progress_note")
+"""Fields of a note that have columns of their own, because structs of tables do not grow; the others are in the column `work`."""
 
 
 class WorkNote(NamedTuple):
@@ -101,8 +117,8 @@ class WorkNote(NamedTuple):
         metrics: JSON text that the worker reported.
         isolation: level at which the attempt ran, where its handler asks for one; None: it asks for none.
         outputs: JSON text of links to the files that the attempt left behind (see `core.tasks.output`); None: there are none.
-        progress_note: in words, what the work is at (see `fitted_progress_note`); None: nobody has said. From an executor to its
-            dispatcher it goes as it was said (see `bounded_progress_note`).
+        progress_note: in words, what the work is at (see `fitted_note`); None: nobody has said. From an executor to its
+            dispatcher it goes as it was said (see `bounded_note`).
     """
 
     worker: str | None = None
@@ -116,6 +132,45 @@ class WorkNote(NamedTuple):
     isolation: str | None = None
     outputs: str | None = None
     progress_note: str | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts of the note, for its size."""
+        return [value for value in self if isinstance(value, str)]
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The fields `SAID`."""
+        return {name: getattr(self, name) for name in SAID}
+
+    @classmethod
+    def heard(cls, progress: float | None, checkpoint: str | None, words: str | None) -> WorkNote:
+        """A note with what an attempt says while it runs; None: it says nothing new.
+
+        Args:
+            progress: from 0 to 1.
+            checkpoint: JSON text.
+            words: what it is at; empty words take back earlier ones.
+        """
+        return cls(progress=progress, checkpoint=checkpoint, progress_note=words)
+
+    @property
+    def heard_fields(self) -> tuple[float | None, str | None, str | None]:
+        """The arguments of `heard`."""
+        return self.progress, self.checkpoint, self.progress_note
+
+    def then(self, later: WorkNote) -> WorkNote:
+        """This note with what the attempt has said since; see `heard`."""
+        words = self.progress_note if later.progress_note is None else later.progress_note or None
+        return self._replace(
+            progress=self.progress if later.progress is None else later.progress,
+            checkpoint=self.checkpoint if later.checkpoint is None else later.checkpoint,
+            progress_note=words,
+        )
+
+    def reworded(self, change: Callable[[str], str], empty: str | None = None) -> WorkNote:
+        """This note with other words for the progress, or `empty` if `change` leaves none; the note itself where it has none."""
+        return self._replace(progress_note=change(self.progress_note) or empty) if self.progress_note else self
 
     @property
     def decided_us(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from scylla_spark.clock import iso, iso_of
 from scylla_spark.core.records.command import OPEN_NAME
@@ -13,6 +14,11 @@ from scylla_spark.core.tasks.run_name import run_name
 from scylla_spark.core.tasks.status import Attempt, TaskStatus
 from scylla_spark.core.tasks.task import Retry
 from scylla_spark.duration import duration, duration_text
+
+_STATUS: Final = [
+    one.name for one in fields(TaskStatus) if one.name not in ("key", "error", "fresh", "attempt_details")
+]
+_ATTEMPT: Final = [one.name for one in fields(Attempt) if one.name not in ("number", "error", "outputs")]
 
 
 def run_view(key: TaskKey) -> dict[str, Any]:
@@ -28,30 +34,23 @@ def run_view(key: TaskKey) -> dict[str, Any]:
 
 def status_view(status: TaskStatus) -> dict[str, Any]:
     """How a task stands, without its error and its attempts."""
-    return run_view(status.key) | {
-        "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
-        "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
-        "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "expires_at": iso_of(status.expires_at), "expires": _span(status.expires), "timeout": _span(status.timeout),
-        "retry": _retry(status.retry) if status.retry is not None else None,
-        "unique": OPEN_NAME if status.unique else None, "tags": list(status.tags), "traceparent": status.traceparent,
-        "ended_at": iso_of(status.ended_at), "result": status.result,
-    }  # fmt: skip
+    unique = OPEN_NAME if status.unique else None
+    return run_view(status.key) | {name: _plain(getattr(status, name)) for name in _STATUS} | {"unique": unique}
 
 
 def attempt_fields(attempt: Attempt) -> dict[str, Any]:
     """How one attempt stands, without its error and its files."""
-    return {
-        "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": iso_of(attempt.planned_at),
-        "started_at": iso_of(attempt.started_at), "finished_at": iso_of(attempt.finished_at), "next_at": iso_of(attempt.next_at),
-        "isolation": attempt.isolation,
-        "worker": attempt.worker, "progress": attempt.progress, "progress_note": attempt.progress_note, "metrics": attempt.metrics,
-        "heard_at": iso_of(attempt.heard_at), "lease_until": iso_of(attempt.lease_until), "deadline": iso_of(attempt.deadline),
-    }  # fmt: skip
+    return {"attempt": attempt.number} | {name: _plain(getattr(attempt, name)) for name in _ATTEMPT}
 
 
-def _span(value: timedelta | None) -> str | None:
-    return None if value is None else duration_text(value)
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso_of(value)
+    if isinstance(value, timedelta):
+        return duration_text(value)
+    if isinstance(value, Retry):
+        return _retry(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _retry(policy: Retry) -> dict[str, Any]:

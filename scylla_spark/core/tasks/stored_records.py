@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import LastError
+from scylla_spark.schemas import DATA
+
+NEWEST: Final = tuple(one.name for one in DATA if one.name not in ("cancel_offset", "first_offset", "unique_open"))
+"""Columns of `tasks` that hold what the newest enqueue said."""
+PLAIN: Final = tuple(name for name in NEWEST if name in Command._fields and name != "retry")
+"""Those of them that hold a field of `Command` as it is."""
+_FIELDS: Final = {"enqueued_at": "enqueued_us", "data_offset": "offset"}  # column → field of another name
+_cells = attrgetter(*(_FIELDS.get(name, name) for name in NEWEST))
+
+
+def newest_cells(command: Command) -> tuple[Any, ...]:
+    """The values of the columns `NEWEST`, with instants in microseconds."""
+    cells: tuple[Any, ...] = _cells(command)
+    return cells
+
+
+def stored_command(
+    key: TaskKey, offset: int, row: Mapping[str, Any], retry: WireRetry | None, enqueued_us: int
+) -> Command:
+    """The newest enqueue of a task, from a row of `tasks`.
+
+    Args:
+        key: of the task.
+        offset: of the record.
+        row: the columns `PLAIN` and `unique_open`; null stands for the default of a field.
+        retry: its policy.
+        enqueued_us: its stamp, microseconds since the epoch.
+    """
+    plain = {name: value for name in PLAIN if (value := row[name]) is not None}
+    plain["tags"] = tuple(plain.get("tags", ()))
+    return Command(ENQUEUE, key, offset, retry=retry, enqueued_us=enqueued_us, unique=bool(row["unique_open"]), **plain)
 
 
 class ScanRow(NamedTuple):

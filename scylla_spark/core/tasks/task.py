@@ -147,19 +147,21 @@ class Task:
 
 
 class FollowUpOptions(TypedDict, total=False):
-    """What may be said of a task that a handler enqueues, besides its handler and its payload.
+    """The options of a task that a handler enqueues.
 
     Attributes:
-        ordering_id: the lane. Default: a lane of its own.
-        at: when it is due (aware datetime). Default: when its parent has succeeded.
+        ordering_id: the lane; tasks of one lane run one at a time, in the order of their keys. Default: a lane of its own.
+        at: when it is due (aware datetime). Default: at once, for a follow-up when its parent has succeeded.
         delay: or how long after that (duration).
         queue: queue.
         priority: 0-255, higher is more urgent.
         retry: when it runs again after a failure. Default: as its handler or the deployment says.
-        timeout: longest run of an attempt (duration). Default: likewise.
-        expires: it ends as expired if it has not begun so long after its time (duration). Default: it never does.
-        tags: texts by which it is found. Default: none.
-        traceparent: trace and span that it belongs to. Default: OpenTelemetry's current span, or that of its parent.
+        timeout: longest run of an attempt (duration). Default: as its handler or the deployment says.
+        expires: it ends as expired, without a run, if no attempt has begun so long after its scheduled time (duration). Default: it
+            never does.
+        tags: at most 16 texts of at most 64 characters by which it is found. Default: none.
+        traceparent: trace and span that it belongs to, as W3C Trace Context writes them. Default: OpenTelemetry's current span, for
+            a follow-up else that of its parent.
     """
 
     ordering_id: str | None

@@ -20,7 +20,7 @@ def is_traceparent(text: str) -> bool:
     return _VALID.fullmatch(text) is not None
 
 
-def current_traceparent() -> str | None:
+def current_trace() -> str | None:
     """The span of OpenTelemetry in which this thread is; None: it is in none, or nobody here uses OpenTelemetry.
 
     Whoever has opened a span has imported the package, so that nothing is imported for this.

@@ -49,12 +49,7 @@ class Heard:
         number, note = read_note(record)
         if number not in calls:
             return
-        before = self._notes.get(number, WorkNote())
-        self._notes[number] = before._replace(
-            progress=before.progress if note.progress is None else note.progress,
-            checkpoint=before.checkpoint if note.checkpoint is None else note.checkpoint,
-            progress_note=before.progress_note if note.progress_note is None else note.progress_note or None,
-        )
+        self._notes[number] = self._notes.get(number, WorkNote()).then(note)
         self.news.add(number)
 
     def _take_follow_up(self, record: list[Any], calls: Container[int]) -> None:

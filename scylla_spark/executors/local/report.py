@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json
 
 from scylla_spark.core.records.storable_instants import LATEST_US
-from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, bounded_progress_note
+from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, bounded_note
 from scylla_spark.core.tasks.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
 from scylla_spark.core.tasks.kept_json import check_levels, size_of
 from scylla_spark.core.tasks.output import OutputLink, read_link
@@ -188,10 +188,8 @@ def read_note(record: list[Any]) -> tuple[int, WorkNote]:
         raise ProtocolError("a checkpoint that is no JSON object of 64 KiB")
     if words is not None and type(words) is not str:
         raise ProtocolError("a note of progress that is no text")
-    return number, WorkNote(
-        progress=None if progress is None else float(progress), checkpoint=checkpoint,
-        progress_note=None if words is None else bounded_progress_note(words),
-    )  # fmt: skip
+    progress = None if progress is None else float(progress)
+    return number, WorkNote.heard(progress, checkpoint, None if words is None else bounded_note(words))
 
 
 def _is_checkpoint(text: str) -> bool:

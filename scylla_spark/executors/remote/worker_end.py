@@ -241,4 +241,4 @@ def notes_of(number: int, work: WorkNote) -> list[list[Any]]:
         work: what it says.
     """
     links = [[OUTPUT, number, *link] for link in read_links(work.outputs)]
-    return [[NOTE, number, work.progress, work.checkpoint, work.progress_note], *links]
+    return [[NOTE, number, *work.heard_fields], *links]

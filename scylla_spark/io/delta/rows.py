@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, WireRetry
+from scylla_spark.core.records.command import CANCEL, WireRetry
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogLine, LogRecord
 from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.attempt_note import COLUMNS, WorkNote
 from scylla_spark.core.tasks.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey
-from scylla_spark.core.tasks.stored_records import ScanRow
+from scylla_spark.core.tasks.stored_records import NEWEST, ScanRow, stored_command
 from scylla_spark.core.tasks.task import MAX_LAST_ERROR_CHARS, Failure, LastError
-from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import DATA
 
 if TYPE_CHECKING:
@@ -35,9 +34,7 @@ def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
     """
     import polars as pl
 
-    joined = ("first_offset", "unique_open", "cancel_offset")
-    data = [column.name for column in DATA if column.name not in joined]
-    newest = pl.col(data).sort_by(pl.col("data_offset"), nulls_last=False).last()
+    newest = pl.col(NEWEST).sort_by(pl.col("data_offset"), nulls_last=False).last()
     oldest = pl.col("unique_open").sort_by(first_offset(), nulls_last=True).first()
     first = first_offset().min().alias("first_offset")
     rows = pl.concat(operations).group_by(IDENTITY).agg(newest, first, oldest, pl.col("cancel_offset").max())
@@ -81,26 +78,12 @@ def could_start_us(due: pl.Expr, enqueued: pl.Expr, started: pl.Expr) -> pl.Expr
 def scan_row(row: Mapping[str, Any]) -> ScanRow:
     """What the tables say of one task; `row` holds the columns of `tasks` and, where known, of its newest attempt."""
     known = row["data_offset"] is not None
-    retry = row["retry"]
-    command = Command(
-        kind=ENQUEUE if known else CANCEL,
-        key=TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
-        offset=row["data_offset"] if known else row["cancel_offset"],
-        handler=row["handler"],
-        queue=row["queue"] or DEFAULT_QUEUE,
-        payload=row["payload"] or "{}",
-        priority=row["priority"] or 0,
-        timeout_ms=row["timeout_ms"],
-        retry=WireRetry(retry["max_retries"], retry["base_ms"], retry["cap_ms"])
-        if retry and retry["base_ms"] is not None
-        else None,
-        enqueued_us=row["enqueued_at"] or 0,
-        extra=row["extra"],
-        expires_ms=row["expires_ms"],
-        tags=tuple(row["tags"] or ()),
-        traceparent=row["traceparent"],
-        unique=bool(row["unique_open"]),
-    )
+    key = TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])
+    offset, retry = row["data_offset"] if known else row["cancel_offset"], row["retry"]
+    terms = WireRetry(**retry) if retry and retry["base_ms"] is not None else None
+    command = stored_command(key, offset, row, terms, row["enqueued_at"] or 0)
+    if not known:
+        command = command._replace(kind=CANCEL)
     return ScanRow(
         command,
         row["cancel_offset"] is not None,
@@ -135,9 +118,9 @@ def fact(row: Mapping[str, Any]) -> Fact:
         else None
     )
     work = work_note(row.get("work"))
-    level, outputs, words = row.get("isolation"), row.get("outputs"), row.get("progress_note")
-    if level is not None or outputs is not None or words is not None:
-        work = (work or WorkNote())._replace(isolation=level, outputs=outputs, progress_note=words)
+    own = {name: row[name] for name in COLUMNS if row.get(name) is not None}
+    if own:
+        work = (work or WorkNote())._replace(**own)
     return Fact(
         TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,

@@ -210,7 +210,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int, shortages: 
     if lease is not None:
         return (
             f"Worker {lease.note.worker!r} has {lease.run.entry.key}, attempt {lease.run.invocation.attempt}; without a sign of life "
-            f"its lease ends in {max(lease.deadline_us - now, 0) / 1e6:.1f} s.{said_last(lease.note.progress, lease.note.progress_note)}"
+            f"its lease ends in {max(lease.deadline_us - now, 0) / 1e6:.1f} s.{said_last(lease.note)}"
         )
     if head is None:
         return "Its tasks are being read from the tables."

@@ -39,8 +39,7 @@ def _entry(engine: Engine, key: TaskKey) -> Entry | None:
 def _leased(lease: Lease) -> dict[str, Any]:
     note = lease.note
     return {
-        "known": True, "attempt": lease.run.invocation.attempt, "worker": note.worker, "progress": note.progress,
-        "progress_note": note.progress_note,
+        **note.said, "known": True, "attempt": lease.run.invocation.attempt,
         "heard_at": iso(lease.heard_us) if lease.heard_us else None,
         "lease_until": iso(lease.deadline_us) if lease.deadline_us != NEVER else None, "deadline": iso(note.until_us),
     }  # fmt: skip

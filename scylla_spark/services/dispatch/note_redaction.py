@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from scylla_spark.core.access.redaction import Redaction
 from scylla_spark.core.leases.messages import Call
-from scylla_spark.core.tasks.attempt_note import MAX_SAID_NOTE_CHARS, WorkNote, fitted_progress_note
+from scylla_spark.core.tasks.attempt_note import MAX_SAID_NOTE_CHARS, WorkNote, fitted_note
 from scylla_spark.core.tasks.task import Outcome
 
 
@@ -25,24 +25,21 @@ class NoteRedaction:
 
     def note(self, note: WorkNote) -> WorkNote:
         """What a handler says while it runs."""
-        return note._replace(progress_note=self._text(note.progress_note) or None) if note.progress_note else note
+        return note.reworded(self._text)
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """How invocations ended."""
-        if not any(one.work is not None and one.work.progress_note for one in outcomes):
+        if not any(one.work is not None for one in outcomes):
             return outcomes
         return [one if one.work is None else one._replace(work=self.note(one.work)) for one in outcomes]
 
     def call(self, call: Call) -> Call:
         """What a worker says."""
-        if not any(sign.progress_note for sign in call.signs):
+        if not call.signs:
             return call
-        signs = (sign._replace(progress_note=self._text(sign.progress_note)) for sign in call.signs)
-        return call._replace(signs=tuple(signs))
+        return call._replace(signs=tuple(sign._replace(note=sign.note.reworded(self._text, "")) for sign in call.signs))
 
-    def _text(self, text: str | None) -> str | None:
-        if not text:
-            return text
+    def _text(self, text: str) -> str:
         is_cut = len(text) >= MAX_SAID_NOTE_CHARS
         line = self.redaction.line(text, is_cut=is_cut)
-        return fitted_progress_note(f"{line} …" if is_cut else line)
+        return fitted_note(f"{line} …" if is_cut else line)

@@ -6,19 +6,20 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.engine.lane import BEFORE_ALL
-from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
+from scylla_spark.core.records.command import WireRetry
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.stored_records import ScanRow
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.core.tasks.stored_records import PLAIN, ScanRow, stored_command
 from scylla_spark.io.delta.rows import last_error, work_note
 from scylla_spark.name_fingerprint import fingerprint
 
 COLUMNS: Final = (
-    "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "expires_ms",
-    "tags", "traceparent", "extra", "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us",
-    "work", "error", "leased", "more", "first", "unique_open", "fact_offset",
+    "partition_id", "time_us", "ordering_id", "uniqueness_key", "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled",
+    "attempt", "used", "next_us", "work", "error", "leased", "more", "first", "fact_offset", *PLAIN, "unique_open",
 )  # fmt: skip
 """The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
+
+
+_DATA: Final = (*PLAIN, "unique_open")
 
 
 class Slice(NamedTuple):
@@ -46,17 +47,12 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
     for number, ordering_id in left:
         found.setdefault(number, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
     for (
-        partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, expires_ms, tags,
-        traceparent, extra, max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, error, leased,
-        more, first, unique, place,
+        partition, time_us, ordering_id, uniqueness_key, max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used,
+        next_us, work, error, leased, more, first, place, *data,
     ) in rows:  # fmt: skip
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
-        command = Command(
-            ENQUEUE, key, offset, handler, queue or DEFAULT_QUEUE, payload or "{}", priority or 0, timeout_ms, retry,
-            enqueued_us or 0, extra, expires_ms=expires_ms, tags=tuple(tags or ()), traceparent=traceparent,
-            unique=bool(unique),
-        )  # fmt: skip
+        command = stored_command(key, offset, dict(zip(_DATA, data, strict=True)), retry, enqueued_us or 0)
         part = found.get(partition)
         if part is None:
             part = found[partition] = Slice([], {}, set())

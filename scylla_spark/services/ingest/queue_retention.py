@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from scylla_spark import failpoint
 from scylla_spark.core.queues.definition import QueueDefinition, read_queue
 from scylla_spark.core.queues.in_force import QueuesInForce
+from scylla_spark.core.tasks.attempt_note import COLUMNS
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import outputs_place
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 log = get_logger("ingest")
 
-_CARRIED: Final = ("result", "error_class", "error_message", "error_stack", "work", "outputs", "progress_note")
+_CARRIED: Final = ("result", "error_class", "error_message", "error_stack", "work", *COLUMNS)
 """What is cleared of a completion."""
 
 

@@ -96,14 +96,11 @@ class LeaseReports:
             return CANCELLED if self._book.how_ended(digest) == TASK_CANCELLED else lease
         lease.token = sign.token
         self._keep(session, lease, now)
-        if sign.progress is not None:
-            lease.note = lease.note._replace(progress=sign.progress)
-        if sign.progress_note is not None:
-            lease.note = lease.note._replace(progress_note=sign.progress_note or None)
-        if sign.checkpoint is not None and sign.checkpoint != lease.note.checkpoint:
+        before, lease.note = lease.note, lease.note.then(sign.note)
+        if lease.note.checkpoint != before.checkpoint:
             if self._book.is_closing(lease):
+                lease.note = lease.note._replace(checkpoint=before.checkpoint)
                 return UNAVAILABLE  # the next owner is to be told
-            lease.note = lease.note._replace(checkpoint=sign.checkpoint)
             self._book.noted(lease, now)
         return OK
 

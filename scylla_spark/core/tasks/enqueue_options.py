@@ -1,0 +1,85 @@
+"""Options of a task that is enqueued, and the command that they make; for clients and for handlers that enqueue follow-ups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, payload_text
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.tags import given_tags
+from scylla_spark.core.tasks.task import FollowUpOptions, Retry
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import ArgumentError, shown
+
+
+class EnqueueOptions(FollowUpOptions, total=False):
+    """The keyword arguments of `Scheduler.enqueue`: those of `FollowUpOptions`, where `delay` counts from now, and these.
+
+    Attributes:
+        uniqueness_key: with lane and time the identity of the task: the same again overwrites. Default: a new,
+            time-sortable one, so that tasks of one time keep the order in which they were enqueued.
+        unique: "open": of all tasks of its lane and uniqueness key, whatever their times, one is open at most: it ends as a
+            `duplicate`, without a run, if an earlier one is. Default: keys with different times do not concern each other.
+    """
+
+    uniqueness_key: str | None
+    unique: str | None
+
+
+def enqueue_command(
+    key: TaskKey,
+    handler: str | None,
+    payload: Any,
+    options: FollowUpOptions,
+    *,
+    enqueued_us: int = 0,
+    unique: bool = False,
+    trace: str | None = None,
+) -> Command:
+    """The command that enqueues a task.
+
+    Args:
+        key: of the task.
+        handler: name; None: the default handler runs it, or a worker leases it.
+        payload: a mapping of JSON values; None: empty.
+        options: the key's parts in it are not read.
+        enqueued_us: the client's stamp, microseconds since the epoch.
+        unique: see `Command`.
+        trace: the span that it belongs to, if the options name none.
+
+    Raises:
+        ArgumentError: a value has a type or form that cannot be written; the rules are applied later, by the sender.
+    """
+    try:
+        body = payload_text(payload)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ArgumentError(
+            f"The payload cannot be sent: {error}.", hint="Pass a dict of JSON values.", reason="payload"
+        ) from None
+    retry, timeout, expires = options.get("retry"), options.get("timeout"), options.get("expires")
+    if retry is not None and not isinstance(retry, Retry):
+        raise ArgumentError(f"retry is {shown(retry)}.", hint="Pass Retry(max_retries=…).", reason="wrong_value")
+    return Command(
+        ENQUEUE,
+        key,
+        0,
+        handler,
+        options.get("queue", DEFAULT_QUEUE),
+        body,
+        options.get("priority", 0),
+        timeout_ms=None if timeout is None else _timeout_ms(timeout),
+        retry=None if retry is None else WireRetry(*retry.terms),
+        enqueued_us=enqueued_us,
+        expires_ms=None if expires is None else duration_ms(expires),
+        tags=given_tags(options.get("tags")),
+        traceparent=options.get("traceparent") or trace,
+        unique=unique,
+    )
+
+
+def _timeout_ms(value: object) -> int:
+    ms = duration_ms(value)
+    if ms < 1:
+        raise ArgumentError(f"timeout is {shown(value)}.", hint="Leave it out for the default.", reason="wrong_value")
+    return ms

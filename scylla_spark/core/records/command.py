@@ -19,7 +19,7 @@ from scylla_spark.core.records.instant_field import Instant
 from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.tasks.key import TaskKey, place_of
-from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES, NOT_GIVEN, Invocation
+from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES, NEVER_US, NOT_GIVEN, Invocation, LastError
 from scylla_spark.core.tasks.trace_context import Traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION
 from scylla_spark.duration import duration_ms
@@ -136,9 +136,20 @@ class Command(NamedTuple):
         return None if self.expires_ms is None else self.key.time_us + self.expires_ms * 1000
 
     def invocation(
-        self, number: int, attempt: int, epoch: int, planned_us: int, *, handler: str, timeout_ms: int, **more: Any
+        self,
+        number: int,
+        attempt: int,
+        epoch: int,
+        planned_us: int,
+        *,
+        handler: str,
+        timeout_ms: int,
+        start_by_us: int = NEVER_US,
+        checkpoint: str | None = None,
+        last_error: LastError | None = None,
+        expires_us: int = NEVER_US,
     ) -> Invocation:
-        """An attempt of the task.
+        """An attempt of the task; see `Invocation`.
 
         Args:
             number: its id.
@@ -147,9 +158,12 @@ class Command(NamedTuple):
             planned_us: when it could start at the earliest, microseconds since the epoch.
             handler: runs it, if the task names none.
             timeout_ms: longest run, if the task does not say.
-            **more: other fields of `Invocation`.
+            start_by_us: boot clock after which it must not start.
+            checkpoint: JSON text that an earlier attempt left behind.
+            last_error: why the attempt before did not succeed.
+            expires_us: when the task expires, microseconds since the epoch.
         """
-        return Invocation(
+        return Invocation(  # by place, since names take half a microsecond
             number,
             self.key,
             attempt,
@@ -160,9 +174,12 @@ class Command(NamedTuple):
             self.priority,
             planned_us,
             self.timeout_ms or timeout_ms,
-            tags=self.tags,
-            traceparent=self.traceparent,
-            **more,
+            start_by_us,
+            checkpoint,
+            last_error,
+            expires_us,
+            self.tags,
+            self.traceparent,
         )
 
 

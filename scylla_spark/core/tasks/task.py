@@ -39,6 +39,8 @@ NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; nev
 
 TERMINAL: Final = frozenset(ENDED)
 INHERITED: Final = "inherited"
+NEVER_US: Final = 1 << 62
+"""In place of an instant that does not come, microseconds."""
 NOT_GIVEN: Final = -1
 """In place of a number of a retry policy that its task leaves out, on the wire between our parts and in tables."""
 FAILURES: Final = frozenset({FAILED, ABORTED, TIMED_OUT})
@@ -410,10 +412,10 @@ class Invocation(NamedTuple):
     priority: int
     planned_us: int
     timeout_ms: int
-    start_by_us: int = 1 << 62
+    start_by_us: int = NEVER_US
     checkpoint: str | None = None
     last_error: LastError | None = None
-    expires_us: int = 1 << 62
+    expires_us: int = NEVER_US
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
 

@@ -228,7 +228,7 @@ def _of_dispatch() -> list[Any]:
     metrics = DispatchMetrics(tags=("*",))
     status, due = {"partitions": [], "counts": {}}, dict.fromkeys(describe._DUE, 0)  # noqa: SLF001 - what it shows
     looks = types.SimpleNamespace(look=lambda *_: (status, due))
-    pool = types.SimpleNamespace(figures=lambda: SparkFigures(states={}, without_core=0, starts=0, ends={}))
+    pool = types.SimpleNamespace(figures=lambda: SparkFigures(states={}, without_core=0, starts=0, ends={}, events={}))
     dispatcher = types.SimpleNamespace(engine=None, measures=metrics, on_workers=lambda: [pool])
     engine = describe._EngineCollector(dispatcher, looks)  # noqa: SLF001 - of a dispatcher that does not exist
     return [*metrics.registry.collect(), *engine.collect(), *attempt_logs.counters(0, 0)]

@@ -149,12 +149,14 @@ class SparkFigures(NamedTuple):
         without_core: jobs of workers that have waited for a free core of an executor for more than 10 s.
         starts: jobs of workers that were started.
         ends: cause → jobs of workers that have ended.
+        events: what happened on the connections of workers → how often.
     """
 
     states: Mapping[str, int]
     without_core: int
     starts: int
     ends: Mapping[str, int]
+    events: Mapping[str, int]
 
 
 @runtime_checkable

@@ -255,7 +255,7 @@ def test_handlers_of_a_worker_see_no_setting_of_ours(monkeypatch):
     monkeypatch.setenv("SCYLLASPARK_KAFKA__SASL_PASSWORD", "canary-3f9a")
     monkeypatch.setenv("SPARK_AUTH_SECRET", "canary-3f9a")
     monkeypatch.setenv("AWS_REGION", "here")
-    pool = spark_worker.pool_of(WorkerConfig((HOSTILE,), 1, GRACE_S, pass_environment=("AWS_*",)), None)
+    pool = spark_worker.pool_of(WorkerConfig((HOSTILE,), 1, GRACE_S, pass_environment=("AWS_*",)), None, "1")
     running = Running(pool)
     one = running.one("surroundings")
     pool.stop(drain_s=0)

@@ -49,6 +49,19 @@ def orders(sock):
     return [order[0] for order in json.loads(data[4 : 4 + size])[0]]
 
 
+def test_a_lean_pool_starts_no_child_beside_another_one_and_has_no_room_for_it(nursery):
+    supervisor = Supervisor(LIMITS, HANDLERS, nursery)
+    supervisor.be_lean(True)
+    supervisor.submit([invocation("noop"), invocation("noop"), invocation("loop")])
+    supervisor.hand_out(boot_us())
+    assert [len(nursery.of(name)) for name in ("local", "async/loop")] == [1, 1]
+    assert supervisor.rooms()["local"] == 0
+    supervisor.be_lean(False)
+    supervisor.hand_out(boot_us())
+    assert len(nursery.of("local")) == 2
+    assert supervisor.rooms()["local"] > 0
+
+
 @pytest.fixture
 def nursery():
     made = Nursery()

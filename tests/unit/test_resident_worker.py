@@ -61,6 +61,9 @@ class FakePool:
     def submit(self, batch):
         """Nothing runs here."""
 
+    def be_lean(self, lean):
+        self.lean = lean
+
     def recall(self, ids):
         """Nothing waits here."""
 
@@ -132,9 +135,11 @@ def started():
     """Starts a worker; the call returns its thread, and the list that gets its reason."""
     threads, listeners = [], []
 
-    def start(pool, dispatcher, watchdog=FakeWatchdog):
+    def start(pool, dispatcher, watchdog=FakeWatchdog, most_bytes=None):
         reasons = []
-        worker = dispatcher.worker = Resident(dispatcher.ticket, pool, executor_id="1", watchdog=watchdog)
+        worker = dispatcher.worker = Resident(
+            dispatcher.ticket, pool, executor_id="1", watchdog=watchdog, most_bytes=most_bytes
+        )
         thread = threading.Thread(target=lambda: reasons.append(worker.run()), daemon=True)
         thread.start()
         threads.append(thread)
@@ -224,6 +229,24 @@ def test_a_drained_worker_ends(started):
         say(sock, [1, 0, [DRAIN]])
         thread.join(6)
     assert reasons == [DRAINED]
+
+
+@pytest.mark.parametrize(("most_bytes", "lean"), [(1, True), (1 << 50, False)])
+def test_a_worker_reports_its_memory_and_starts_no_child_beside_another_beyond_its_bound(started, most_bytes, lean):
+    dispatcher, pool = FakeDispatcher(60_000_000), FakePool()
+    started(pool, dispatcher, most_bytes=most_bytes)
+    sock, reader = dispatcher.accept()
+    with contextlib.closing(sock):
+        say(sock, lease(120_000_000))
+        eventually(lambda: hasattr(pool, "lean"), 10, "its memory was measured")
+        assert pool.lean == lean
+        say(sock, lease(120_000_000))
+        memory = 0
+        while not memory:
+            _, _, body = dispatcher.message(sock, reader)
+            memory = body[5] if body[0] == BEAT else 0
+        assert memory > 10_000_000
+        say(sock, [1, 0, [DRAIN]])
 
 
 def test_a_worker_without_a_watchdog_ends(started):

@@ -22,7 +22,7 @@ from scylla_spark.executors.interface import Shortage
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.remote_worker import Held, Hello
 from scylla_spark.executors.spark import pool as spark_pool
-from scylla_spark.executors.spark.application import count_slots
+from scylla_spark.executors.spark.application import count_slots, share_of_overhead
 from scylla_spark.executors.spark.elastic import Change, Present, change
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import BROKEN, WorkerConfig, _at_niceness, executor_id_of, host
@@ -288,6 +288,30 @@ def test_starts_and_ends_are_counted_by_their_cause(made):
     eventually(lambda: pool.figures().ends == {"drained": 1} and pool.figures().starts, 5, "a worker has ended")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ExecutorLostFailure (executor 1 exited) Reason: Container killed by YARN for exceeding physical memory limits.",
+        "The executor with id 7 exited with exit code 137(SIGKILL, possible container OOM).",
+    ],
+)
+def test_a_container_that_was_killed_for_memory_is_named_as_such_also_by_the_attempts_lost_with_it(made, said):
+    pool, outcomes = made()
+    pool.attach(FakeSession(reason=said))
+    ticket = pool._remote.ticket()
+    with pool._remote.lock:
+        supervisor = pool._remote.supervisor
+        supervisor.joined(ticket.worker_id, HELLO, 0)
+        supervisor.workers[ticket.worker_id].held[1] = Held(task(1), "spark", 0)
+        supervisor._backlogs["spark"].add([task(1)])
+        supervisor._backlogs["spark"].take()
+    pool._start_job(ticket)
+    eventually(lambda: outcomes, 5, "its lease had ended long ago")
+    assert pool.figures().ends["out_of_memory"] >= 1
+    assert "too much memory" in outcomes[0].failure.message
+    assert pool.figures().events["lost_workers"] == 1
+
+
 def test_workers_that_die_again_and_again_are_started_ever_more_rarely(made):
     pool, _ = made()
     pool.attach(FakeSession(reason="its process has died"))
@@ -360,6 +384,26 @@ def test_slots_are_those_that_run_tasks_and_not_the_number_of_partitions_that_a_
     context.options["spark.dynamicAllocation.enabled"] = "true"
     context._jsc = jvm_with(slots=0)
     assert count_slots(context) == 2
+
+
+@pytest.mark.parametrize(
+    ("master", "options", "mib"),
+    [
+        ("spark://m:7077", {}, None),
+        ("spark://m:7077", {"spark.executor.memoryOverhead": "1g", "spark.executor.cores": "4"}, 256),
+        ("yarn", {}, 384),
+        ("yarn", {"spark.executor.memory": "20g"}, 2048),
+        (
+            "k8s://https://m",
+            {"spark.executor.memory": "10240", "spark.executor.cores": "4", "spark.task.cpus": "2"},
+            2048,
+        ),
+    ],
+)
+def test_a_worker_may_use_its_share_of_the_memory_overhead(master, options, mib):
+    context = FakeContext(master, 4)
+    context.options = options
+    assert share_of_overhead(context) == (None if mib is None else mib << 20)
 
 
 def test_handlers_run_at_the_niceness_of_the_dispatcher_where_that_may_be_set():

@@ -50,6 +50,7 @@ class InTurn:
         children: those that it has now, by number.
         backlog: what waits for them.
         min_children: how many it keeps without work.
+        lean: it has one child at most, since memory is short; those that there are stay.
         spawn_from_us: boot clock before which it starts none, since one has just died before it began.
     """
 
@@ -57,6 +58,7 @@ class InTurn:
 
     def __init__(self, limits: Limits, handlers: Mapping[str, HandlerInfo]) -> None:
         self.children: dict[int, ChildHandle] = {}
+        self.lean = False
         self.spawn_from_us = 0
         self.backlog = Backlog(lambda name: handlers[name].max_batch)
         self.min_children = limits.min_children
@@ -68,7 +70,7 @@ class InTurn:
         """Free and possible children, and prefetch space in those that run fast handlers, less what waits."""
         children = list(self.children.values())
         idle = sum(not child.calls and not child.ending and not child.unforked(now) for child in children)
-        free = self._limits.max_children - len(children) + idle
+        free = idle + (0 if self.lean and children else self._limits.max_children - len(children))
         fast = [child for child in children if child.calls and child.depth > 2]
         ahead = sum(child.depth - len(child.calls) for child in fast)
         if self._depth > 2:  # the latest calls were fast ones; more of them are likely
@@ -103,7 +105,7 @@ class InTurn:
             if self._pace.depth(head) > 1:
                 most = min(most, limits.fast_children + sum(child.hangs(now) for child in self.children.values()))
             wanted = max(wanted, min(self.backlog.ready, most - present))
-        return min(wanted, limits.max_children - len(self.children))
+        return min(wanted, (1 if self.lean else limits.max_children) - len(self.children))
 
     def ended(self, call: Call, duration_us: int) -> None:
         """A call has run for so long."""
@@ -152,6 +154,7 @@ class OnLoop:
 
     def __init__(self, info: HandlerInfo) -> None:
         self.children: dict[int, ChildHandle] = {}
+        self.lean = False
         self.spawn_from_us = 0
         self.backlog = Backlog(lambda name: None)
         self._at_once = info.concurrency or 1
@@ -183,7 +186,8 @@ class OnLoop:
 
     def missing(self, now: int) -> int:
         """One child, if something waits that no child can take."""
-        waits = self.backlog.ready and self._free > 0 and len(self.children) < _MOST_CHILDREN
+        most = 1 if self.lean else _MOST_CHILDREN
+        waits = self.backlog.ready and self._free > 0 and len(self.children) < most
         return int(bool(waits) and self._usable(now) is None)
 
     def ended(self, call: Call, duration_us: int) -> None:

@@ -151,6 +151,11 @@ class LocalExecutors:
         for pool in self._pools:
             pool.recall(ids)
 
+    def be_lean(self, lean: bool) -> None:
+        """Lets pools start no child beside another one of its kind, or lets them again."""
+        for pool in self._pools:
+            pool.be_lean(lean)
+
     def stop(self, *, drain_s: float) -> None:
         """Stops the pools."""
         self._stopping = True

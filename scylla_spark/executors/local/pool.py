@@ -200,6 +200,11 @@ class LocalPool:
             self._supervisor.recall(ids)
         self._nudge()
 
+    def be_lean(self, lean: bool) -> None:
+        """Starts no child beside another one of its kind, or does so again; those that there are stay."""
+        with self._lock:
+            self._supervisor.be_lean(lean)
+
     def stop(self, *, drain_s: float) -> None:
         """Hands back what has not started, lets the rest run for `drain_s` seconds, then kills it and all children."""
         thread = self._thread

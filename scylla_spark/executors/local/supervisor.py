@@ -127,6 +127,11 @@ class Supervisor:
         for crew in self._crews.values():
             self.done += [Outcome(item.id, NOT_STARTED) for item in crew.backlog.discard()]
 
+    def be_lean(self, lean: bool) -> None:
+        """Starts no child beside another one of its kind, or does so again."""
+        for crew in self._crews.values():
+            crew.lean = lean
+
     def postpone(self, until_us: int) -> None:
         """Starts no children before that time (boot clock)."""
         self._spawn_from_us = until_us

@@ -103,11 +103,16 @@ class RemotePool:
         self._keys[worker_id] = key
         return Ticket(worker_id, key, self._advertise, self._port, self._certificate, self._terms.lease_us)
 
-    def forget(self, worker_id: str) -> None:
-        """The job of a worker has ended: nobody connects for it any more."""
+    def forget(self, worker_id: str, why: str = "") -> None:
+        """The job of a worker has ended: nobody connects for it any more.
+
+        Args:
+            worker_id: of the job.
+            why: as a sentence for the attempts that are lost with it; empty: not known.
+        """
         self._keys.pop(worker_id, None)
         with self.lock:
-            self.supervisor.forget(worker_id)
+            self.supervisor.forget(worker_id, why)
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes attempts and gives them to workers with room, without waiting for anything."""

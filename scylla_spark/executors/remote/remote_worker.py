@@ -73,6 +73,7 @@ class RemoteWorker:
         leased_until_us: after this its handlers are dead, unless it gets another lease.
         silent_since_us: when it was heard last.
         rooms: what it would take, as it said last.
+        why_lost: what attempts say that are lost because it is silent.
         owes_answer: lines came in whose sender waits for the acknowledgement.
         note: names executor and host; it goes with every attempt that ran here.
     """
@@ -91,6 +92,7 @@ class RemoteWorker:
         self.silent_since_us = now
         self.leased_until_us = now + lease_us  # it has one from its first frame on
         self.memory = 0
+        self.why_lost = "Its Spark worker was not heard from until its lease had ended."
         self.rooms: Rooms = {}
         self.owes_answer = False
         self.note = WorkNote(worker=f"executor {hello.executor_id} on {hello.host}")

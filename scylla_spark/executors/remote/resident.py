@@ -25,6 +25,7 @@ from scylla_spark.executors.remote.handshake import (
     proof_of_dispatcher,
     proof_of_worker,
 )
+from scylla_spark.executors.remote.process_memory import used_bytes
 from scylla_spark.executors.remote.remote_worker import Hello
 from scylla_spark.executors.remote.watchdog import Watchdog
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED, SLICE_CHARS, End, Recall, WorkerEnd, notes_of
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 _TICK_S: Final = 0.05
 _LAST_TICKS: Final = 20  # that the dispatcher has to acknowledge the last frames
 _BEAT_US: Final = 1_000_000
+_MEASURE_US: Final = 2_000_000
 _CONNECT_S: Final = 5.0
 STOPPED: Final = "its dispatcher has stopped"
 GONE: Final = "its dispatcher has ended"
@@ -52,6 +54,7 @@ class Resident:
         executor_id: of Spark.
         watchdog: makes its watchdog, given the boot clock at which its lease ends.
         lines: the keeper of what the handlers of the pool write; None: that is not kept.
+        most_bytes: of memory; while its processes use more, it starts no child beside another one. None: there is no bound.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Resident:
         executor_id: str,
         watchdog: Callable[[int], Watchdog],
         lines: WorkerLines | None = None,
+        most_bytes: int | None = None,
     ) -> None:
         self._ticket = ticket
         self._pool = pool
@@ -70,6 +74,10 @@ class Resident:
         self._watchdog: Watchdog | None = None
         self._parent = os.getppid()
         self._lines = lines
+        self._most_bytes = most_bytes
+        self._used_bytes = 0
+        self._measured_us = 0
+        self._lean = False
         self._lock = threading.Lock()
         self._end = WorkerEnd(boot_us(), ticket.lease_us)
         self._socket: FrameSocket | None = None
@@ -139,7 +147,24 @@ class Resident:
                 self._tell()
             if os.getppid() != self._parent:
                 self._over = ORPHANED
+            if now - self._measured_us >= _MEASURE_US:
+                self._measured_us = now
+                self._measure()
             self._pause.wait(_TICK_S)
+
+    def _measure(self) -> None:
+        """Measures the memory of its processes, and stops or resumes the start of children."""
+        self._used_bytes = used_bytes(os.getpid())
+        if self._most_bytes is None:
+            return
+        lean = self._used_bytes > self._most_bytes
+        if lean and not self._lean:
+            _log.warning(
+                "a Spark worker starts no more children: its processes use %d MB, and %d MB of memory overhead are its share",
+                self._used_bytes >> 20, self._most_bytes >> 20,
+            )  # fmt: skip
+        self._lean = lean
+        self._pool.be_lean(lean)
 
     def _tell(self) -> None:
         """Reports starts and notes of attempts that run."""
@@ -183,7 +208,7 @@ class Resident:
                 if now >= next_us or self._end.asked:
                     next_us = now + beat_us
                     if connection is not None:
-                        frames.append(self._end.beat(self._pool.rooms(), 0, now))
+                        frames.append(self._end.beat(self._pool.rooms(), self._used_bytes, now))
                 if connection is not None:
                     frames += self._end.link.take()
             if connection is None or not frames:

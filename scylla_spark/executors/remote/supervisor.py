@@ -52,6 +52,8 @@ from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.framing import ProtocolError
 
 LOST: Final = "executor_lost"
+EVENTS: Final = ("late_outcomes", "lost_workers", "protocol_errors", "recalled")
+"""Counted for metrics: outcomes of workers that were given up, lost workers with attempts, errors of frames, attempts taken back."""
 _LONGEST_TICK_US: Final = 1_000_000
 _FREE_LOSSES: Final = 2
 _PORTIONS: Final = 4  # in which what waits is spread over each worker, so that the last ones find their loads alike
@@ -119,7 +121,7 @@ class RemoteSupervisor:
         workers: those that may run handlers, by id.
         done: outcomes to be handed on.
         lines: what children have written, to be handed on: the frames of each of them.
-        counts: events, for metrics.
+        counts: of `EVENTS`.
     """
 
     def __init__(self, terms: RemoteTerms, handlers: Mapping[str, HandlerInfo]) -> None:
@@ -127,7 +129,7 @@ class RemoteSupervisor:
         self.workers: dict[str, RemoteWorker] = {}
         self.done: list[Outcome] = []
         self.lines: list[list[bytes]] = []
-        self.counts = {"late_outcomes": 0, "lost_workers": 0, "protocol_errors": 0, "recalled": 0}
+        self.counts = dict.fromkeys(EVENTS, 0)
         self._handlers = handlers
         self._digests = {name: info.digest for name, info in handlers.items()}
         self._heard: dict[str, Heard] = {}
@@ -195,11 +197,16 @@ class RemoteSupervisor:
         backlog = self._backlogs.get(name)
         return 0 if backlog is None else backlog.startable
 
-    def forget(self, worker_id: str) -> None:
-        """The job of a worker has ended: no worker of this id connects any more."""
+    def forget(self, worker_id: str, why: str = "") -> None:
+        """The job of a worker has ended: no worker of this id connects any more.
+
+        Args:
+            worker_id: of the job.
+            why: as a sentence for the attempts that are lost with it; empty: not known.
+        """
         self._given_up.discard(worker_id)
         if (worker := self.workers.get(worker_id)) is not None:
-            worker.has_job = False
+            worker.has_job, worker.why_lost = False, why or worker.why_lost
 
     def has_seen(self, worker_id: str) -> bool:
         """Whether a worker has ever connected."""
@@ -491,7 +498,7 @@ class RemoteSupervisor:
         """
         for worker_id, worker in list(self.workers.items()):
             if self._dead_us(worker) <= now.boot_us:
-                self._lose(worker_id, worker, "Its Spark worker was not heard from until its lease had ended.", now)
+                self._lose(worker_id, worker, worker.why_lost, now)
         self._recall(now.boot_us)
         self._fill(now.boot_us)
         return min([now.boot_us + _LONGEST_TICK_US, *map(self._dead_us, self.workers.values())])

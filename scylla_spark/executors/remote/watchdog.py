@@ -93,7 +93,7 @@ def _main(worker: int, until_us: int, grace_us: int) -> None:
 def _kill(worker: int) -> None:
     """Kills the worker, which takes the processes that start its children along, and then whatever is left of its descendants."""
     left = []
-    for pid in _below(worker):
+    for pid in below(worker):
         try:
             left.append(os.pidfd_open(pid))
         except OSError:
@@ -109,7 +109,7 @@ def _kill(worker: int) -> None:
             select.select([], [], [], _ASKED_MS / 1000)
 
 
-def _below(pid: int) -> list[int]:
+def below(pid: int) -> list[int]:
     """The descendants of a process, without this one."""
     found = [pid]
     for parent in found:

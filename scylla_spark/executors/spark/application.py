@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.errors import ConfigError
@@ -16,6 +17,9 @@ _MEMORY: Final = "spark.executor.pyspark.memory"
 _IDLE_KILL: Final = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
 _SPECULATION: Final = "spark.speculation"
 _SPECULATES_FROM: Final = "spark.speculation.task.duration.threshold"
+_OVERHEAD: Final = "spark.executor.memoryOverhead"
+_SIZE: Final = re.compile(r"(\d+)([kmgt]?)i?b?")
+_SHIFTS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 
 
@@ -54,6 +58,31 @@ def count_slots(context: SparkContext) -> int:
     except Exception:  # a platform that allows listed methods only; where the JVM has ended, the next line says so
         slots = int(context.defaultParallelism)
     return max(slots, LEAST_SLOTS) if context.getConf().get(_DYNAMIC, "false") == "true" else slots
+
+
+def share_of_overhead(context: SparkContext) -> int | None:
+    """Bytes of memory beside the JVM that each Spark worker of an executor may use; None: nothing limits them.
+
+    That is the memory overhead of the executor, by the rules of Spark, divided among as many workers as it has slots.
+    """
+    conf = context.getConf()
+    on_kubernetes = (context.master or "").startswith("k8s")
+    overhead = _bytes(conf.get(_OVERHEAD, ""))
+    if overhead is None and (on_kubernetes or context.master == "yarn"):
+        least = _bytes(conf.get("spark.executor.minMemoryOverhead", "384m")) or 0
+        factor = conf.get("spark.kubernetes.memoryOverheadFactor", "0.4") if on_kubernetes else "0.1"
+        factor = conf.get("spark.executor.memoryOverheadFactor", factor)
+        overhead = max(least, round(float(factor) * (_bytes(conf.get("spark.executor.memory", "1g")) or 0)))
+    if overhead is None:
+        return None
+    slots = int(conf.get("spark.executor.cores", "1")) // int(conf.get("spark.task.cpus", "1"))
+    return overhead // max(1, slots)
+
+
+def _bytes(text: str) -> int | None:
+    """Bytes of a size as Spark writes it, in MiB where it names no unit; None: it is none."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    return None if found is None else int(found[1]) << _SHIFTS[found[2] or "m"]
 
 
 def addresses(context: SparkContext, advertise: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -26,9 +27,16 @@ from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.pool import RemotePool
 from scylla_spark.executors.remote.resident import GONE, REFUSED, STOPPED
-from scylla_spark.executors.remote.supervisor import RemoteTerms
+from scylla_spark.executors.remote.supervisor import EVENTS, RemoteTerms
 from scylla_spark.executors.remote.worker_end import DRAINED, LEASE_ENDED
-from scylla_spark.executors.spark.application import LEAST_SLOTS, addresses, check, count_slots, session_for_workers
+from scylla_spark.executors.spark.application import (
+    LEAST_SLOTS,
+    addresses,
+    check,
+    count_slots,
+    session_for_workers,
+    share_of_overhead,
+)
 from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
 from scylla_spark.executors.spark.probe import MEND_REACH, missing_on_executors, unreachable
 from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
@@ -53,6 +61,12 @@ _WARN_US: Final = 60_000_000
 _CAUSES: Final = {
     DRAINED: "drained", LEASE_ENDED: "lease_ended", STOPPED: "stopped", GONE: "dispatcher_gone", REFUSED: "refused",
 }  # fmt: skip
+OUT_OF_MEMORY: Final = "out_of_memory"
+_KILLED_FOR_MEMORY: Final = re.compile(r"exceeding .*memory limits|container OOM|OOMKilled|exit(?:ed with)? code 137\b")
+_TOO_LARGE: Final = (
+    "Its container was killed because its processes used too much memory. "
+    "Raise spark.executor.memoryOverhead, or lower spark_workers.children."
+)
 _BACK_OFF_US: Final = 1_000_000
 _LONGEST_BACK_OFF_US: Final = 60_000_000
 _log = logging.getLogger(__name__)
@@ -202,14 +216,15 @@ class SparkPool:
 
     def figures(self) -> SparkFigures:
         """Counts of its workers."""
-        states = dict.fromkeys(("running", "starting", "draining"), 0)
+        states, counts = dict.fromkeys(("running", "starting", "draining"), 0), dict.fromkeys(EVENTS, 0)
         if self._remote is not None:
             with self._remote.lock:
                 supervisor = self._remote.supervisor
                 states["starting"] = sum(not supervisor.has_seen(worker_id) for worker_id in self._jobs.copy())
                 for worker in supervisor.workers.values():
                     states["draining" if worker.draining else "running"] += 1
-        return SparkFigures(states, len(self._without_core), self._starts, dict(self._ends))
+                counts = supervisor.counts.copy()
+        return SparkFigures(states, len(self._without_core), self._starts, dict(self._ends), counts)
 
     def workers(self) -> list[dict[str, Any]]:
         """Its workers, as fields of `SparkWorkerView` of the API."""
@@ -297,6 +312,7 @@ class SparkPool:
         if self._workers.children is None and not local:
             cores = int(context.getConf().get("spark.task.cpus", "1"))
             self._config = replace(self._config, children=_CHILDREN_PER_CORE * cores)
+        self._config = replace(self._config, most_bytes=None if local else share_of_overhead(context))
         tls, certificate = (None, b"") if local else server_context()
         remote = RemotePool(
             self._terms,
@@ -435,9 +451,9 @@ class SparkPool:
                 self.failure = error
             elif why := missing_on_executors(error):
                 reason = BROKEN + why
-        self._remote.forget(ticket.worker_id)
-        del self._jobs[ticket.worker_id], self._submitted_us[ticket.worker_id]
         cause = _cause(reason)
+        self._remote.forget(ticket.worker_id, _TOO_LARGE if cause == OUT_OF_MEMORY else "")
+        del self._jobs[ticket.worker_id], self._submitted_us[ticket.worker_id]
         self._ends[cause] += 1
         if self._stopping.is_set():
             return
@@ -445,7 +461,10 @@ class SparkPool:
             self.failure = _broken(reason.removeprefix(BROKEN))
             self._hand_back()
             return
-        _log.info("the Spark worker %s has ended: %s", ticket.worker_id, reason)
+        if cause == OUT_OF_MEMORY:
+            _log.warning("the Spark worker %s: %s %s", ticket.worker_id, _TOO_LARGE, reason)
+        else:
+            _log.info("the Spark worker %s has ended: %s", ticket.worker_id, reason)
         failed = boot_us() - begun_us < _LONGEST_BACK_OFF_US and cause != _CAUSES[DRAINED]
         self._failures = self._failures + 1 if failed else 0
         if failed:
@@ -462,6 +481,8 @@ def _cause(reason: str) -> str:
     """The label of metrics for the reason of an end."""
     if reason.startswith(BROKEN):
         return "broken"
+    if _KILLED_FOR_MEMORY.search(reason):
+        return OUT_OF_MEMORY
     return _CAUSES.get(reason, "failed")
 
 

@@ -53,6 +53,7 @@ class WorkerConfig:
         outputs: where files are kept that attempts leave behind; None: nowhere.
         logs: how much is kept of what handlers write; None: nothing.
         niceness: of worker and children, where the system allows that; None: that of the Spark task.
+        most_bytes: of memory of its processes, beyond which it starts no child beside another one; None: there is no bound.
     """
 
     modules: tuple[str, ...]
@@ -66,6 +67,7 @@ class WorkerConfig:
     outputs: OutputTerms | None = None
     logs: LogTerms | None = None
     niceness: int | None = None
+    most_bytes: int | None = None
 
 
 def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterator[Any]:
@@ -94,7 +96,9 @@ def host(batches: Iterable[Any], config: WorkerConfig, ticket: Ticket) -> Iterat
             watchdog = partial(Watchdog, grace_us=round((config.kill_grace_s + _KILLED_WITHIN_S) * 1e6))
             executor_id = executor_id_of(os.getpid())
             pool = pool_of(config, lines, executor_id)
-            worker = Resident(ticket, pool, executor_id=executor_id, watchdog=watchdog, lines=lines)
+            worker = Resident(
+                ticket, pool, executor_id=executor_id, watchdog=watchdog, lines=lines, most_bytes=config.most_bytes
+            )
             with _at_niceness(config.niceness):
                 reason = worker.run()
         except SchedulerError as error:

@@ -395,8 +395,16 @@ def _of_workers(figures: SparkFigures) -> Iterator[Metric]:
     ends = CounterMetricFamily(f"{PREFIX}spark_worker_ends", "Spark workers that have ended", labels=["cause"])
     for cause, count in figures.ends.items():
         ends.add_metric([cause], count)
+    events = CounterMetricFamily(
+        f"{PREFIX}spark_worker_events",
+        "Attempts taken back, workers lost with attempts, late outcomes and errors of frames",
+        labels=["event"],
+    )
+    for event, count in figures.events.items():
+        events.add_metric([event], count)
     yield states
     yield ends
+    yield events
     yield CounterMetricFamily(f"{PREFIX}spark_worker_starts", "Spark workers that were started", value=figures.starts)
     yield GaugeMetricFamily(
         f"{PREFIX}spark_workers_without_core",

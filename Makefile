@@ -70,6 +70,7 @@ demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." ar
 	@$(BIN)/scylla-spark demo $(ARGS)
 
 # Tests that share a deployment, a Spark session or a browser run in one process, the longest first (tests/support/xdist_folders.py).
+# In each process tests/unit and tests/tables run before them (tests/conftest.py).
 WORKERS ?= auto
 FOLDERS := $(addprefix tests/,acceptance spark integration isolation browser simulation fuzz api tables unit)
 TESTS   := $(PYTEST) -n $(WORKERS) --dist loadscope --no-loadscope-reorder --costs 20

@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from scylla_spark.io.host.broker import EmbeddedBroker
 from tests.support.costs import Costs
+from tests.support.leftovers import Leftovers
 from tests.support.shared_broker import SharedBroker, ask
 
 TESTS = Path(__file__).parent
@@ -30,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Registers a marker per folder, starts to measure where that is asked for, and offers a broker to the test processes of xdist."""
     for folder in sorted({folder for path in TESTS.rglob("test_*.py") for folder in _folders(path)}):
         config.addinivalue_line("markers", f"{folder}: is in a folder of this name (set by itself)")
+    config.pluginmanager.register(Leftovers())
     if shown := config.getoption("--costs"):
         config.pluginmanager.register(Costs(shown))
     if config.getoption("numprocesses", None):
@@ -71,10 +73,14 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test with the names of its folders, before tests are chosen by their markers."""
+    """Marks each test with the names of its folders, before tests are chosen by their markers, and puts tests of single parts first.
+
+    So these depend on no Spark session, Kafka client or logging that others leave in their process.
+    """
     for item in items:
         for folder in _folders(item.path):
             item.add_marker(folder)
+    items.sort(key=lambda item: not {"unit", "tables"}.intersection(_folders(item.path)))
 
 
 def _folders(path: Path) -> tuple[str, ...]:

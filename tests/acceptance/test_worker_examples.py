@@ -58,7 +58,7 @@ def needs(program):
 
 def put_to_the_test(place, wire, queue, process):
     """A worker drains a queue, keeps what takes longer than its lease, lets go of what is cancelled, and stops when it is told to."""
-    kept = wire.put(queue, payload={"n": 21, "ms": 3_500})
+    kept = wire.put(queue, payload={"n": 21, "ms": 7_000})
     prefix = f"{queue}-"
     wire.put_all(queue, TASKS, prefix, payload={"n": 21})
     found = succeeded(place, prefix, TASKS)
@@ -77,13 +77,13 @@ def put_to_the_test(place, wire, queue, process):
 
 
 def test_the_worker_in_javascript(deployment, scheduler, wire, start):
-    queue = pull_queue(scheduler, wire, lease="2s")
+    queue = pull_queue(scheduler, wire, lease="6s")
     process = start(needs("node"), str(ROOT / "examples" / "worker.mjs"), wire.url, queue, "8")
     put_to_the_test(deployment, wire, queue, process)
 
 
 def test_the_worker_in_go(deployment, scheduler, wire, start, tmp_path):
-    queue = pull_queue(scheduler, wire, lease="2s")
+    queue = pull_queue(scheduler, wire, lease="6s")
     program, source = str(tmp_path / "worker"), str(ROOT / "examples" / "worker.go")
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     subprocess.run([needs("go"), "build", "-o", program, source], check=True, cwd=tmp_path, env=environment, timeout=PATIENCE)  # fmt: skip

@@ -286,7 +286,7 @@ def test_told_to_stop_a_worker_lets_what_runs_end_within_a_grace_and_gives_the_r
     deployment, wire, queue, workers, tmp_path
 ):
     go = tmp_path / "go"
-    first = workers(queue, "--slots", "2", "--grace", "3s")
+    first = workers(queue, "--slots", "2", "--grace", "15s")
     prefix = f"{queue}-"
     wire.put_all(queue, 1, prefix + "short", handler="work", payload={"until": str(go)})
     wire.put_all(queue, 1, prefix + "long", handler="work", payload={"until": str(tmp_path / "never")})

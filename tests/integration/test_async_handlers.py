@@ -128,13 +128,15 @@ def test_task_that_blocks_the_loop_is_named_and_killed_when_its_time_is_over(run
     assert str(blocking.key) in said
 
 
-def test_while_a_loop_is_blocked_new_tasks_get_another(running):
-    blocking = invocation("a.mixed", "block a while")
+def test_while_a_loop_is_blocked_new_tasks_get_another(running, tmp_path):
+    go = tmp_path / "go"
+    blocking = invocation("a.mixed", {"block_until": str(go)})
     running.executor.submit([blocking])
     children = running.executor._supervisor.children
     assert holds(lambda: any(child.hangs(boot_us() - 50_000) for child in list(children.values())))
     assert running.one("a.mixed", 0.0).outcome == "succeeded"
     assert blocking.id not in running.reported_at
+    go.touch()
     assert running.wait([blocking])[0].outcome == "succeeded"
 
 

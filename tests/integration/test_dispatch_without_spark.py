@@ -113,7 +113,7 @@ def test_tasks_in_memory_start_in_time_and_it_stops_while_the_store_does_not_ans
             times = [soon + number * 100_000 for number in range(20)]
             sent = [scheduler.enqueue("echo", {"n": 1}, at=from_us(at), ordering_id=f"lane-{at}") for at in times]
             scheduler.enqueue("echo", {"n": 2}).result(PATIENCE)  # so all before it is in memory
-            store.answer_after(0, r"\.parquet")  # the log answers, data files do not
+            store.answer(r"\.parquet")  # the log answers, data files do not
             scheduler.enqueue(
                 "echo", {"n": 9}, at=from_us(now_us() - 5_000_000), ordering_id="old"
             )  # is looked up there

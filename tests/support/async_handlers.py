@@ -95,8 +95,9 @@ async def mixed(task: Task) -> str:
             raise ValueError("wrong")
     if task.payload == "block":
         time.sleep(300)
-    if task.payload == "block a while":
-        time.sleep(2.0)
+    if isinstance(task.payload, dict):
+        while not os.path.exists(task.payload["block_until"]):
+            time.sleep(0.01)
     if task.payload == "segfault":
         await asyncio.sleep(0.2)
         ctypes.string_at(0)

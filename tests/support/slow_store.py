@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from uuid import uuid4
 from xml.sax.saxutils import escape
 
 from scylla_spark.io.host import die_with_parent
 
 BUCKET = "lake"
+ASKED_S = 10.0  # a request waits this long for a thread of the test
 
 
 class SlowStore:
@@ -32,13 +34,42 @@ class SlowStore:
 
     def __init__(self, folder: Path, port: int) -> None:
         self._mood = folder.with_name(f"{folder.name}.mood")
+        self._asked = folder.with_name(f"{folder.name}.asked")
+        self._asked.mkdir()
         self.environment = aws_variables(port)
-        self.answer_after(0)
+        self.answer()
 
-    def answer_after(self, seconds: float, silent: str = "$^") -> None:
-        """From now on each request is answered after some seconds, and none whose key matches the expression `silent`."""
+    def answer(self, silent: str = "$^") -> None:
+        """From now on requests are answered at once, and none whose key matches the expression `silent`."""
+        self._feel(f"- {silent}")
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Answers each request in the block after a thread beside the caller has let it: fails if that thread could not run meanwhile."""
+        over, waited = threading.Event(), [0]
+
+        def let() -> None:
+            while not over.wait(0.002):
+                for request in self._asked.iterdir():
+                    request.unlink(missing_ok=True)
+                    waited[0] += 1
+
+        thread = threading.Thread(target=let)
+        thread.start()
+        self._feel("ask $^")
+        try:
+            yield
+        finally:
+            self.answer()
+            over.set()
+            thread.join()
+        stuck = self._asked.with_suffix(".stuck")
+        assert not stuck.exists(), f"no thread could run while {stuck.read_text()!r} was read"
+        assert waited[0], "the store was asked for nothing"
+
+    def _feel(self, mood: str) -> None:
         new = self._mood.with_suffix(".new")
-        new.write_text(f"{seconds} {silent}")
+        new.write_text(mood)
         new.replace(self._mood)
 
 
@@ -83,16 +114,27 @@ class _Handler(BaseHTTPRequestHandler):
         place = urllib.parse.urlsplit(self.path)
         key = urllib.parse.unquote(place.path).removeprefix(f"/{BUCKET}").strip("/")
         query = dict(urllib.parse.parse_qsl(place.query))
-        seconds, silent = self.folder.with_name(f"{self.folder.name}.mood").read_text().split(" ", 1)
+        how, silent = self.folder.with_name(f"{self.folder.name}.mood").read_text().split(" ", 1)
         if re.search(silent, key or query.get("prefix", "")):
             threading.Event().wait()
-        time.sleep(float(seconds))
+        if how == "ask":
+            self._ask(key)
         if "list-type" in query:
             self._send(200, self._listing(query), with_body=with_body)
         elif (file := self.folder / key).is_file():
             self._send(200, file.read_bytes(), with_body=with_body, written=file.stat().st_mtime)
         else:
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>", with_body=with_body)
+
+    def _ask(self, key: str) -> None:
+        request = self.folder.with_name(f"{self.folder.name}.asked") / uuid4().hex
+        request.touch()
+        until = time.monotonic() + ASKED_S
+        while request.exists():
+            if time.monotonic() > until:
+                request.parent.with_suffix(".stuck").write_text(key)
+                request.unlink(missing_ok=True)
+            time.sleep(0.002)
 
     def _send(self, status: int, body: bytes, *, with_body: bool, written: float | None = None) -> None:
         found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", "")) if status == 200 else None

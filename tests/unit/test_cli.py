@@ -52,6 +52,7 @@ def data(tmp_path_factory):
 @pytest.fixture
 def run(data, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # no stray settings file
+    monkeypatch.setattr("scylla_spark.log.configure", lambda log: None)  # it sets up the whole process
 
     def call(*arguments):
         code = one_command.run(["--data", data, *arguments])

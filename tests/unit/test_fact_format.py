@@ -309,6 +309,10 @@ def test_what_is_outside_of_texts_is_counted_whatever_the_pieces_are(monkeypatch
 
 def test_no_record_of_two_megabytes_holds_the_interpreter_for_long():
     for name, (value, _) in BAD.items():
-        begun = time.thread_time()
-        decode(value)
-        assert time.thread_time() - begun < 0.05, name
+        assert min(cpu_seconds(decode, value) for _ in range(3)) < 0.05, name
+
+
+def cpu_seconds(work, value):
+    begun = time.thread_time()
+    work(value)
+    return time.thread_time() - begun

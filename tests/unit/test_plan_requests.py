@@ -169,19 +169,25 @@ def test_each_of_many_who_ask_at_once_gets_his_own_answer(kafka, planner):
 
 
 @pytest.mark.slow
-def test_no_limit_counts_the_wait_for_others_and_whoever_only_reads_or_tells_goes_on(kafka, planner):
+def test_no_limit_counts_the_wait_for_others(kafka, planner):
     kafka.answers = lambda name: False
-    *asked, reading, telling = at_once(
-        *[lambda: pause(planner, 1.5)] * 6,
-        lambda: [time.sleep(0.1), planner.groups(None)],
-        lambda: [time.sleep(0.1), planner.tell("event", id="e", name="stock", fields={})],
-    )
+    asked = at_once(*[lambda: pause(planner, 1.5)] * 6)
     assert all(
         isinstance(said, UnreachableError) and "No planner answered within 1.5 s" in str(said) for said, _ in asked
     )
-    took = [seconds for _, seconds in asked]
-    assert max(took) < 6 * 1.5, "their limits do not add up"
-    assert max(reading[1], telling[1]) < min(took)
+    assert max(seconds for _, seconds in asked) < 6 * 1.5, "their limits do not add up"
+
+
+def test_whoever_only_reads_or_tells_goes_on_while_others_wait_for_answers(kafka, planner):
+    kafka.answers = lambda name: False
+    with ThreadPoolExecutor(6) as threads:
+        asked = [threads.submit(pause, planner, 60.0) for _ in range(6)]
+        assert holds(lambda: len(kafka.asked) == 6)
+        planner.groups(None)
+        planner.tell("event", id="e", name="stock", fields={})
+        assert not any(one.done() for one in asked)
+        for name in list(kafka.asked):
+            kafka.answer(name)
 
 
 @pytest.mark.slow
@@ -201,9 +207,9 @@ def test_who_asks_later_is_answered_while_others_still_wait(kafka, planner):
 @pytest.mark.slow
 def test_who_waits_when_the_connections_are_closed_hears_of_it(kafka, planner):
     kafka.answers = lambda name: False
-    (said, took), _ = at_once(lambda: pause(planner, 20.0), lambda: [time.sleep(0.3), planner.close()])
+    (said, took), _ = at_once(lambda: pause(planner, 60.0), lambda: [holds(lambda: kafka.asked), planner.close()])
     assert isinstance(said, UnreachableError)
-    assert took < 15
+    assert took < 50, "that is before its limit"
 
 
 def test_what_still_runs_when_the_connections_are_closed_opens_no_others(kafka, planner):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from time import thread_time
 
 import pytest
 
-from scylla_spark.clock import boot_us
 from scylla_spark.core.access.redaction import Redaction
 
 REDACTION = Redaction(["s3cr3t-value", "abc"])
@@ -112,6 +112,6 @@ def test_fields_are_masked_by_their_names_at_any_depth_and_their_values_by_what_
 )
 def test_no_line_takes_long_whatever_it_is_made_of(unit):
     text = (unit * 8192)[:8192]
-    begun = boot_us()
+    begun = thread_time()  # quadratic effort takes seconds
     REDACTION.text(text)
-    assert boot_us() - begun < 500_000
+    assert thread_time() - begun < 0.5

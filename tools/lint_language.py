@@ -35,6 +35,7 @@ _QUESTION: Final = re.compile(
 )
 _BLOCK: Final = re.compile(r"^([ ]*)```.*?^\1```", re.DOTALL | re.MULTILINE)
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_TEST: Final = re.compile(r"`[^`]*`?::test_\w+`?")  # the name of a test beside what it shows
 _ITEM: Final = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 
 
@@ -56,9 +57,9 @@ def long_sentences(page: str) -> list[str]:
 
 
 def long_cells(page: str) -> list[str]:
-    """The cells of a page's tables with more than 300 characters; the address of a link does not count."""
+    """The cells of a page's tables with more than 300 characters; addresses of links and names of tests do not count."""
     rows = [line for line in _BLOCK.sub("", page).splitlines() if line.startswith("|")]
-    cells = (cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", _LINK.sub(r"\1", row)))
+    cells = (cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", _TEST.sub("", _LINK.sub(r"\1", row))))
     return [cell for cell in cells if len(cell) > LONGEST_CELL]
 
 

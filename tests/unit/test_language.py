@@ -53,6 +53,7 @@ def test_sentences_are_counted_without_code_tables_and_headings():
 def test_cells_are_measured_without_the_addresses_of_links():
     assert long_cells(f"| {'x' * 300} | [y](#{'z' * 300}) |") == []
     assert long_cells(f"| {'x' * 301} | y |") == ["x" * 301]
+    assert long_cells(f"| `tests/a.py::test_{'x' * 300}`, `unit/b.py`::test_{'y' * 300} |") == []
 
 
 def test_a_count_above_its_budget_and_one_far_below_are_named():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from scylla_spark.core.records.fact import TOO_LATE
+from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import CANCELLED, DUPLICATE, EXPIRED, STARTED, SUCCEEDED
 from scylla_spark.testing.history import NEVER, OK, UNKNOWN, Enqueue, Fault, History, Recorded, Run
@@ -182,9 +182,10 @@ def misnumbered(history: Iterable[Run], recorded: Iterable[Recorded] = ()) -> li
 
     Args:
         history: the runs.
-        recorded: the log; a number may be skipped if it says that this attempt was begun: its owner died before the handler ran.
+        recorded: the log; a number may be skipped if it says that this attempt was begun (its owner died before the handler ran), or
+            that it was lost with its Spark worker, where it may only have waited.
     """
-    begun = {(fact.key, fact.attempt) for fact, _ in recorded if fact.outcome == STARTED}
+    used = {(fact.key, fact.attempt) for fact, _ in recorded if fact.outcome == STARTED or _was_lost(fact)}
     breaches = []
     for key, attempts in _grouped(history, _key).items():
         expected = 1
@@ -195,11 +196,15 @@ def misnumbered(history: Iterable[Run], recorded: Iterable[Recorded] = ()) -> li
             if (
                 run.attempt < expected - 1
                 or (run.epoch, run.attempt) <= token
-                or any((key, n) not in begun for n in skipped)
+                or any((key, n) not in used for n in skipped)
             ):
                 breaches.append(Breach(key, f"attempt {run.attempt} of epoch {run.epoch} after {token}"))
             token, expected = (run.epoch, run.attempt), run.attempt + 1
     return breaches
+
+
+def _was_lost(fact: Fact) -> bool:
+    return fact.failure is not None and fact.failure.kind == "executor_lost"
 
 
 def doubled(history: Iterable[Run]) -> list[Breach]:

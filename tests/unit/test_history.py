@@ -4,7 +4,7 @@ import pytest
 
 from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import CANCELLED, EXPIRED, FAILED, STARTED, SUCCEEDED
+from scylla_spark.core.tasks.task import CANCELLED, EXPIRED, FAILED, STARTED, SUCCEEDED, Failure
 from scylla_spark.testing import history, judge, measures
 from scylla_spark.testing.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
 
@@ -95,6 +95,12 @@ def test_a_number_may_be_skipped_if_its_attempt_was_begun_and_never_ran():
     begun = Recorded(Fact(second.key, 1, STARTED), 1)
     assert judge.misnumbered([second], [begun]) == []
     assert len(judge.misnumbered([second._replace(attempt=3)], [begun])) == 1
+
+
+def test_a_number_may_be_skipped_if_its_attempt_was_lost_with_its_spark_worker():
+    second = run(1, 10, 20, attempt=2)
+    lost = Recorded(Fact(second.key, 1, FAILED, failure=Failure("executor_lost", "")), 1)
+    assert judge.misnumbered([second], [lost]) == []
 
 
 def test_an_attempt_that_died_lends_its_number_to_another_epoch():

@@ -14,12 +14,26 @@ EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 @handler("on-executor", runs_on="spark")
 def on_executor(task: Task, ctx: TaskContext) -> None:
-    """Works until a file exists, if its payload names one."""
+    """Works until a file exists, if its payload names one. Meanwhile the time of `sign_of_life` shows that it runs."""
     executor = executor_above(os.getpid())
     write("start", task, ctx, driver=executor)
-    while "until" in task.payload and not os.path.exists(task.payload["until"]):
-        time.sleep(0.02)
+    if "until" in task.payload:
+        gate = Path(task.payload["until"])
+        sign = sign_of_life(gate, os.getppid())
+        while not gate.exists():
+            sign.touch()
+            time.sleep(0.02)
     write("end", task, ctx, ok=True, driver=executor)
+
+
+def sign_of_life(gate: Path, pool: int) -> Path:
+    """The file that a handler touches while it waits for its gate.
+
+    Args:
+        gate: the file that it waits for.
+        pool: process id of its pool.
+    """
+    return gate.with_name(f"{gate.name} {pool}")
 
 
 def executor_above(pid: int) -> int:

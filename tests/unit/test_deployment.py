@@ -201,6 +201,7 @@ def test_all_are_stopped_even_if_one_fails_to(roles, told, tmp_path):
     assert told[-2:] == ["two stop", "one stop"]
 
 
+@pytest.mark.slow
 def test_the_error_that_ended_it_is_reported_and_not_what_the_stop_says_to_it(roles, told, tmp_path):
     one = Recorded("one", told, fails_at="stop")
     names = roles(one=(one, False))

@@ -42,6 +42,7 @@ def test_a_point_does_nothing_unless_asked():
     assert process("ingest.tasks.judged:kill", f"reach({POINT!r}); print('on')").communicate()[0] == "on\n"
 
 
+@pytest.mark.slow
 def test_a_killed_process_says_where_and_takes_its_jvm_along(tmp_path):
     java = tmp_path / "java"
     java.symlink_to("/bin/sleep")

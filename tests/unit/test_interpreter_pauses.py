@@ -3,6 +3,7 @@
 import ctypes
 import threading
 
+import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
@@ -17,6 +18,7 @@ def keep_the_lock(milliseconds):
     ctypes.PyDLL(None).usleep(milliseconds * 1000)
 
 
+@pytest.mark.slow
 def test_a_call_that_keeps_the_lock_is_counted_and_named_once():
     registry, ended = CollectorRegistry(), threading.Event()
 

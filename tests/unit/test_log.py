@@ -145,6 +145,7 @@ def told_on_a_terminal(**changes: str) -> list[str]:
     return text.decode().replace("\r\n", "\n").splitlines()
 
 
+@pytest.mark.slow
 def test_lines_on_a_terminal_are_plain_unless_json_is_asked_for():
     ready, failed, defect, *stack = told_on_a_terminal()
     assert re.fullmatch(r"\d\d:\d\d:\d\d ready  data=d", ready)
@@ -158,6 +159,7 @@ def test_lines_on_a_terminal_are_plain_unless_json_is_asked_for():
     ]
 
 
+@pytest.mark.slow
 def test_lines_elsewhere_are_json_unless_plain_ones_are_asked_for():
     for changes, plain in (({}, False), ({"format": "plain"}, True)):
         code = EVENTS.replace("{CHANGES}", repr(changes))

@@ -53,6 +53,7 @@ def planner(settings, monkeypatch):
     made.stop()
 
 
+@pytest.mark.slow
 def test_a_dispatcher_refuses_to_begin(settings, tmp_path):
     make(tmp_path / "tables", 4)
     dispatcher = Dispatcher(settings, {})

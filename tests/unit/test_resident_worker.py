@@ -158,6 +158,7 @@ def own_threads():
 
 
 @pytest.mark.promise
+@pytest.mark.slow
 def test_the_lease_ends_also_where_the_dispatcher_reads_nothing(started):
     dispatcher, pool = FakeDispatcher(600_000_000), FakePool(chars=8_000_000)
     thread, reasons = started(pool, dispatcher)
@@ -182,6 +183,7 @@ def test_no_thread_of_a_worker_is_left_after_it(started):
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.slow
 def test_heartbeats_are_not_written_into_the_midst_of_other_frames(started, encrypted):
     tls, certificate = server_context() if encrypted else (None, b"")
     dispatcher = FakeDispatcher(600_000_000, tls, certificate)
@@ -201,6 +203,7 @@ def test_heartbeats_are_not_written_into_the_midst_of_other_frames(started, encr
         assert all(len(frame) == 3 for frame in frames)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hears_nothing_connects_again_within_its_lease(started):
     dispatcher = FakeDispatcher(2_000_000)
     _, reasons = started(FakePool(), dispatcher)
@@ -221,6 +224,7 @@ def test_a_defect_in_a_thread_of_a_worker_ends_it_and_its_handlers(started):
     assert "ZeroDivisionError" in reasons[0]
 
 
+@pytest.mark.slow
 def test_a_drained_worker_ends(started):
     dispatcher = FakeDispatcher(60_000_000)
     thread, reasons = started(FakePool(), dispatcher)
@@ -249,6 +253,7 @@ def test_a_worker_reports_its_memory_and_starts_no_child_beside_another_beyond_i
         say(sock, [1, 0, [DRAIN]])
 
 
+@pytest.mark.slow
 def test_a_worker_without_a_watchdog_ends(started):
     dispatcher = FakeDispatcher(60_000_000)
     thread, reasons = started(FakePool(), dispatcher, DeadWatchdog)

@@ -197,6 +197,7 @@ def test_an_address_of_ipv6_that_spark_writes_in_brackets_is_one_to_listen_on(ma
         assert connection.family == socket.AF_INET6
 
 
+@pytest.mark.slow
 def test_a_job_that_spark_does_not_know_yet_is_cancelled_once_it_does(made):
     known = threading.Event()
     session = FakeSession(before=known.wait)
@@ -209,6 +210,7 @@ def test_a_job_that_spark_does_not_know_yet_is_cancelled_once_it_does(made):
     assert threads() == []
 
 
+@pytest.mark.slow
 def test_a_pool_that_has_failed_starts_no_more_jobs(made):
     session = FakeSession(master="spark://head:7077", reason=BROKEN + "no such module")
     pool, _ = made()
@@ -230,6 +232,7 @@ def test_jobs_that_wait_for_a_slot_do_not_drain_the_workers_that_run():
     assert change(SparkWorkers(max=8, reserve=2), 3, [Present("a", "1", 1, 0)], 2, 0, 9, 0) == Change()
 
 
+@pytest.mark.slow
 def test_a_shrunken_cluster_drains_what_is_too_many_and_keeps_the_rest(made):
     session = FakeSession(slots=6)
     pool, _ = made(workers=SparkWorkers(max=3))
@@ -322,6 +325,7 @@ def test_workers_that_die_again_and_again_are_started_ever_more_rarely(made):
         assert begun + least_s * 1_000_000 <= next_us <= boot_us() + 60_000_000
 
 
+@pytest.mark.slow
 def test_a_worker_of_a_dead_executor_is_none_to_rely_on_and_costs_no_other_its_work(made):
     session = FakeSession(master="spark://head:7077", slots=5)
     pool, _ = made(workers=SparkWorkers(max=2))

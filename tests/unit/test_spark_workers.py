@@ -261,6 +261,7 @@ def _accept(listener, context):
         encrypted.recv(1)
 
 
+@pytest.mark.slow
 def test_whatever_a_worker_says_costs_at_most_its_connection():
     rng = random.Random(7)
     scraps = [

@@ -163,6 +163,7 @@ def test_a_worker_is_given_no_task_of_a_handler_that_it_lacks_in_place_of_a_batc
     assert set(supervisor.workers["w"].held) == {2}
 
 
+@pytest.mark.slow
 def test_no_frame_of_a_worker_is_longer_than_its_dispatcher_reads():
     end = WorkerEnd(0, US)
     end.held.update(range(1, 601))
@@ -285,6 +286,7 @@ def test_at_most_64_strangers_are_connected_and_they_keep_no_worker_out(serve, c
         assert (peer.introduce(ticket), len(pool._unproven) <= 64) == ([0], True)
 
 
+@pytest.mark.slow
 def test_strangers_are_not_connected_for_long(serve, certified):
     options, digest = certified
     ticket = serve(**options).ticket()
@@ -325,6 +327,7 @@ def connected(pool):
     return ticket, peer
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_read_keeps_no_connection_after_its_end(serve):
     pool = serve()
     ticket, peer = connected(pool)
@@ -350,6 +353,7 @@ def test_a_worker_whose_long_frame_is_on_its_way_keeps_its_lease(serve):
 
 
 @pytest.mark.promise
+@pytest.mark.slow
 def test_a_stop_reports_attempts_of_a_silent_worker_only_when_its_lease_has_ended(serve):
     pool = serve()
     _ticket, peer = connected(pool)
@@ -418,6 +422,7 @@ def test_a_stop_can_be_asked_for_twice_and_work_that_comes_after_it_does_no_harm
 
 
 @pytest.mark.parametrize("duty", ["watch", "leases"])
+@pytest.mark.slow
 def test_a_defect_in_one_turn_does_not_end_the_duties_of_the_pool(serve, duty, monkeypatch):
     pool, turns = serve(), []
 

@@ -43,8 +43,8 @@ def test_every_condition_that_is_not_met_is_told(world):
     later = world.enqueue(lane="shop:1", unique="later", due=60, queue="grouped")
     told = explain(world.engine, world.now, later)["conditions"]
     assert [one["name"] for one in told if not one["met"]] == [
-        "it is due",
         "it is the head of its lane",
+        "it is due",
         "its group has room",
     ]
 

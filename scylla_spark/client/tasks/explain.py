@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.tasks.attempt_note import said_last
+from scylla_spark.core.tasks.condition import Condition, first_reason
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.state import READY, RETRY_WAIT, RUNNING, SCHEDULED
 from scylla_spark.core.tasks.status import TaskStatus
@@ -48,10 +49,14 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
             told["why"] += _how_far(status)
         holders = [one for one in asked.get("holders") or () if isinstance(one, str)][:_MOST_TOLD]
         source = f"the dispatcher at {address}"
-        return answer | told | {"holders": holders, "source": source, "conditions": _told_conditions(asked)}
+        found = _told_conditions(asked)
+        return answer | told | {"holders": holders, "source": source, "conditions": [one.view for one in found]}
+    found, told_why = _known_conditions(status, address, asked), (asked or {}).get("why")
+    loads = "Its dispatcher loads it when it comes within the look-ahead."
+    reason = first_reason(found) or (told_why if isinstance(told_why, str) and told_why else loads)
     return answer | {
-        "why": _why(status, address, asked) + _how_far(status),
-        "conditions": _known_conditions(status, address, asked),
+        "why": f"{_state_text(status)} {reason}{_how_far(status)}",
+        "conditions": [one.view for one in found],
     }
 
 
@@ -205,54 +210,46 @@ def _dicts(value: object) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _told_conditions(asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """The conditions that a dispatcher tells of: any program may have said so."""
+def _told_conditions(asked: dict[str, Any]) -> list[Condition]:
+    """The conditions in the answer of a dispatcher, which any program may have written."""
     return [
-        {"name": one["name"], "met": one["met"], "detail": one["detail"]}
+        Condition(one["name"], one["met"], one["detail"])
         for one in _dicts(asked.get("conditions"))[:_MOST_CONDITIONS]
         if [type(one.get(name)) for name in ("name", "met", "detail")] == [str, bool, str]
     ]
 
 
-def _known_conditions(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """What is known of a task that its dispatcher does not hold: without the dispatcher, and then what that one tells."""
-    due = status.next_attempt_at or status.key.scheduled_time
-    loaded = {
-        "name": "its dispatcher has loaded it",
-        "met": False,
-        "detail": "it does when it comes within the look-ahead",
-    }
-    return [
-        {"name": "Kafka answers", "met": status.fresh, "detail": ""},
-        {"name": "a dispatcher owns its partition", "met": bool(address), "detail": address},
-        {"name": "that dispatcher answers", "met": asked is not None, "detail": ""},
-        {
-            "name": "it is due",
-            "met": status.state != SCHEDULED and status.state != RETRY_WAIT,
-            "detail": iso(to_us(due)),
-        },
-        *(_told_conditions(asked or {}) or [loaded]),
+def _known_conditions(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> list[Condition]:
+    """The conditions of a task that its dispatcher does not hold: without the dispatcher, and then those of its answer."""
+    loaded = Condition("its dispatcher has loaded it", False, "it does when it comes within the look-ahead")
+    found = [
+        Condition("Kafka answers", status.fresh, "", "Kafka did not answer in time, so this is what the tables say."),
+        Condition(
+            "a dispatcher owns its partition",
+            bool(address),
+            address,
+            "No dispatcher owns its partition: start `scylla-spark up` or `scylla-spark run dispatch`.",
+        ),
+        Condition(
+            "that dispatcher answers",
+            asked is not None,
+            "",
+            f"The dispatcher at {address} owns its partition but does not answer; it may be gone.",
+        ),
+        Condition("it is due", status.state not in (SCHEDULED, RETRY_WAIT), iso(to_us(_due(status)))),
     ]
+    return [*found, *(_told_conditions(asked or {}) or [loaded])]
 
 
-def _why(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> str:
-    texts = {
-        SCHEDULED: f"It is scheduled for {status.key.scheduled_time:%Y-%m-%d %H:%M:%S} UTC.",
+def _due(status: TaskStatus) -> datetime:
+    return status.next_attempt_at or status.key.scheduled_time
+
+
+def _state_text(status: TaskStatus) -> str:
+    when = f"{_due(status):%Y-%m-%d %H:%M:%S} UTC."
+    return {
+        SCHEDULED: f"It is scheduled for {when}",
         READY: "It is due.",
         RUNNING: f"Attempt {status.attempts} was started and has not ended.",
-        RETRY_WAIT: f"Attempt {status.attempts} did not succeed; the next may start at {status.next_attempt_at:%Y-%m-%d %H:%M:%S} UTC."
-        if status.next_attempt_at
-        else "",
-    }
-    if not status.fresh:
-        return f"{texts[status.state]} Kafka did not answer in time, so this is what the tables say."
-    if not address:
-        return f"{texts[status.state]} No dispatcher owns its partition: start `scylla-spark up` or `scylla-spark run dispatch`."
-    if asked is None:
-        return (
-            f"{texts[status.state]} The dispatcher at {address} owns its partition but does not answer; it may be gone."
-        )
-    told = asked.get("why")
-    if type(told) is not str or not told:
-        told = "Its dispatcher loads it when it comes within the look-ahead."
-    return f"{texts[status.state]} {told}"
+        RETRY_WAIT: f"Attempt {status.attempts} did not succeed; the next may start at {when}",
+    }[status.state]

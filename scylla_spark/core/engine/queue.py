@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.engine.lane import Lane
 from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.tasks.condition import Condition
 
 SLACK_US = 50_000  # starts that a busy dispatcher missed within this time may be made up for
 
@@ -224,33 +225,33 @@ class Gate:
             return "group"
         return "" if self.limits.pull else "push"
 
-    def why(self, ordering_id: str, now: int) -> str:
-        """Why nothing of this lane of the queue starts now, or nothing."""
-        limit, limits = self.limit(now), self.limits
-        if limit:
-            return {
-                "paused": "is paused",
-                "concurrency": f"runs as many tasks as it may at once ({self._slots} here)",
-                "rate": f"starts at most {limits.rate or 0:g} tasks a second",
-            }[limit]
-        most, group = limits.group_concurrency, self._groups.get(self.group_of(ordering_id))
-        if most is not None and group is not None and group.running >= most:
-            return f"runs as many tasks of group {self.group_of(ordering_id)!r} as it may at once ({most})"
-        return ""
-
-    def conditions(self, ordering_id: str, now: int) -> list[tuple[str, bool, str]]:
-        """Every limit of the queue: what it asks for, whether a task of this lane meets it now, and what is known of it."""
-        limits, group = self.limits, self._groups.get(self.group_of(ordering_id))
-        running, most = group.running if group is not None else 0, limits.group_concurrency
+    def conditions(self, ordering_id: str, now: int) -> list[Condition]:
+        """Every limit of the queue, for a task of this lane; the reasons follow the name of the queue."""
+        limits, name = self.limits, self.group_of(ordering_id)
+        group, most = self._groups.get(name), limits.group_concurrency
+        running = group.running if group is not None else 0
+        rate = f"{limits.rate:g} a second" if limits.rate else "no limit"
+        has_room = self._slots is None or self.running < self._slots
         return [
-            ("its queue is not paused", not limits.paused, ""),
-            ("its queue has room", self._slots is None or self.running < self._slots, _of(self.running, self._slots)),
-            (
+            Condition("its queue is not paused", not limits.paused, "", "is paused"),
+            Condition(
+                "its queue has room",
+                has_room,
+                _of(self.running, self._slots),
+                f"runs as many tasks as it may at once ({self._slots} here)",
+            ),
+            Condition(
                 "its queue may start one",
                 not self._step_us or self.next_us <= now,
-                f"{limits.rate:g} a second" if limits.rate else "no limit",
+                rate,
+                f"starts at most {limits.rate or 0:g} tasks a second",
             ),
-            ("its group has room", most is None or running < most, _of(running, most)),
+            Condition(
+                "its group has room",
+                most is None or running < most,
+                _of(running, most),
+                f"runs as many tasks of group {name!r} as it may at once ({most})",
+            ),
         ]
 
 

@@ -6,35 +6,37 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from scylla_spark.clock import boot_us, iso, now_us, read_instant, to_us
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
-from scylla_spark.core.engine.partition import Partition, PartitionState
-from scylla_spark.core.records.command import Command
-from scylla_spark.core.tasks.attempt_note import said_last
+from scylla_spark.core.engine.lane import LaneState
+from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.tasks.condition import first_reason
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.interface import Shortage, SparkFigures
+from scylla_spark.executors.interface import SparkFigures
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
-from scylla_spark.services.dispatch.describe_reading import describe_unheld, why_unscanned
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.looks import Looks
 from scylla_spark.services.dispatch.metrics import STALE_US
-from scylla_spark.services.dispatch.task_start_conditions import conditions
+from scylla_spark.services.dispatch.start_conditions import (
+    NO_SHORTAGES,
+    Shortages,
+    holders,
+    shortage_of,
+    start_conditions,
+    why_lane,
+    why_unheld,
+)
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 
-Shortages = Mapping[str, Shortage]
-_NONE: Shortages = MappingProxyType({})
 _SHOWN = 50
-_HOLDERS = 3
 _MOST_LANES = 5_000  # of those that wait for one executor
 _MOST_DUE = 50_000  # lanes that a look goes through: the engine waits for it
 _DUE = {
@@ -122,7 +124,7 @@ def describe_due(engine: Engine, now: int) -> dict[str, float]:
     }
 
 
-def describe_lane(engine: Engine, now: int, ordering_id: str, shortages: Shortages = _NONE) -> dict[str, Any]:
+def describe_lane(engine: Engine, now: int, ordering_id: str, shortages: Shortages = NO_SHORTAGES) -> dict[str, Any]:
     """State of one lane and its next tasks; `loaded` is false where this dispatcher holds nothing of it.
 
     Args:
@@ -142,7 +144,7 @@ def describe_lane(engine: Engine, now: int, ordering_id: str, shortages: Shortag
             ]  # fmt: skip
             return {
                 "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
-                "why": _why(engine, partition, lane, now, shortages), "tasks": tasks, "more_in_tables": lane.frontier is not None,
+                "why": why_lane(engine, partition, lane, now, shortages), "tasks": tasks, "more_in_tables": lane.frontier is not None,
             }  # fmt: skip
     return {
         "ordering_id": ordering_id,
@@ -153,8 +155,8 @@ def describe_lane(engine: Engine, now: int, ordering_id: str, shortages: Shortag
     }
 
 
-def explain(engine: Engine, now: int, key: TaskKey, shortages: Shortages = _NONE) -> dict[str, Any]:
-    """Why a task is not running, in one sentence, with the state it rests on.
+def explain(engine: Engine, now: int, key: TaskKey, shortages: Shortages = NO_SHORTAGES) -> dict[str, Any]:
+    """The reason why a task is not running, as a sentence, and all conditions of its start.
 
     Args:
         engine: of this dispatcher, asked in its thread.
@@ -174,102 +176,27 @@ def explain(engine: Engine, now: int, key: TaskKey, shortages: Shortages = _NONE
             }
         if lane is not None and entry is not None:
             head = lane.active or lane.head()
-            why = _why(engine, partition, lane, now, shortages)
-            if head is not None and head is not entry:
-                why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {why}"
-            short = _shortage(engine, partition, lane, now, shortages) if head is entry else None
-            told = conditions(engine, partition, lane, entry, now, "" if short is None else short.why)
+            found = start_conditions(engine, partition, lane, entry, now, shortages)
+            short = shortage_of(engine, partition, lane, now, shortages) if head is entry else None
             waits = lane.state is LaneState.READY and engine.executor_of(entry.data) == NO_HANDLER
             return {
-                "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why, "conditions": told,
+                "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": first_reason(found),
+                "conditions": [one.view for one in found],
                 "reason": NO_HANDLER if waits else "" if short is None else NO_WORKER,
-                "holders": [queue for queue, _ in _held(engine, entry.data)],
+                "holders": [queue for queue, _ in holders(engine, entry.data)],
             }  # fmt: skip
-    return {"key": str(key), "known": False, "state": "unknown"} | describe_unheld(engine, key)
-
-
-def _shortage(engine: Engine, partition: Partition, lane: Lane, now: int, shortages: Shortages) -> Shortage | None:
-    """What the head of a lane waits for, where that is a Spark worker; also where the pool of such workers has it already."""
-    head = lane.active or lane.head()
-    found = None if head is None else shortages.get(engine.executor_of(head.data))
-    if head is None or found is None or partition.state is not PartitionState.ACTIVE:
-        return None
-    if lane.state is LaneState.RUNNING:
-        runs = found.held and any(run.entry is head and run.invocation.id in found.held for run in engine.runs.values())
-        return None if runs else found
-    gate = engine.gate(head.data.queue)
-    hindered = gate.why(lane.ordering_id, now) or engine.held_up(partition) or engine.rate_limit(head.data, now)
-    return found if lane.state is LaneState.READY and not hindered else None
-
-
-def _why(engine: Engine, partition: Partition, lane: Lane, now: int, shortages: Shortages) -> str:
-    head = lane.active or lane.head()
-    if partition.state is not PartitionState.ACTIVE:
-        return f"Its partition {partition.number} is {partition.state} and releases nothing."
-    lease = next((lease for lease in engine.leases if lease.run.lane is lane), None)
-    if lease is not None:
-        return (
-            f"Worker {lease.note.worker!r} has {lease.run.entry.key}, attempt {lease.run.invocation.attempt}; without a sign of life "
-            f"its lease ends in {max(lease.deadline_us - now, 0) / 1e6:.1f} s.{said_last(lease.note)}"
-        )
-    if head is None:
-        return "Its tasks are being read from the tables."
-    queue = head.data.queue
-    closed, held_up = engine.gate(queue).why(lane.ordering_id, now), engine.held_up(partition)
-    leased = engine.gate(queue).limits.pull or head.data.handler is None
-    ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
-    limit, short = engine.rate_limit(head.data, now), _shortage(engine, partition, lane, now, shortages)
-    if engine.executor_of(head.data) == NO_HANDLER:
-        missing = engine.policy(head.data).missing or f"This dispatcher has no handler {head.data.handler!r}."
-        ready = f"It is due, and waits with its attempts unused. {missing}"
-    elif limit is not None:
-        ready = f"It is due, but rate limit {limit.key!r}, which it shares, is waited for until {iso(limit.until_us)}."
-    elif closed:
-        ready = f"It is due, but queue {queue!r} {closed}."
-    elif held_up:
-        ready = f"It is due, but its partition releases nothing: {held_up}."
-    elif short is not None:
-        ready = f"It is due and waits for a Spark worker. {short.why}"
-    elif engine.leaves_children(head.data):
-        left = "the others are left to other queues, unless the `concurrency` of this one says otherwise"
-        ready = f"It is due, but {holders(engine, head.data)}; {left}."
-    elif not leased and (held := holders(engine, head.data)):
-        ready = f"It is due and waits for room in the executor: {held}."
-    if head.expires_us < NEVER_EXPIRES_US:
-        ready += f" It expires at {iso(head.expires_us)} unless it begins before."
-    texts = {
-        LaneState.READY: ready,
-        LaneState.LOOKUP: "The tables are asked whether it has completed before.",
-        LaneState.STARTING: "Its start is being recorded.",
-        LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}{_where(head)}."
-        if short is None
-        else ready,
-        LaneState.RECORDING: "Its outcome is being recorded.",
+    unheld = why_unheld(engine, key)
+    why = first_reason(unheld) or "This dispatcher does not hold its partition."
+    return {
+        "key": str(key),
+        "known": False,
+        "state": "unknown",
+        "why": why,
+        "conditions": [one.view for one in unheld],
     }
-    if head.undecided:
-        return "The tables are asked whether an earlier task that is open has its name, which is to be unique."
-    if lane.state is LaneState.WAITING and head.next_us <= now and head.key.time_us > partition.complete_us:
-        return why_unscanned(partition)
-    if lane.state is LaneState.WAITING:
-        cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
-        return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."
-    return texts[lane.state]
 
 
-def holders(engine: Engine, command: Command) -> str:
-    """Which queues hold children of the executor of a task, most first, as a clause; empty: none holds any that counts."""
-    children = engine.policy(command).children
-    return " and ".join(
-        f"queue {queue!r} holds {count} of its {children} children" for queue, count in _held(engine, command)
-    )
-
-
-def _held(engine: Engine, command: Command) -> list[tuple[str, int]]:
-    held = engine.held_children(engine.policy(command).executor)
-    return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:_HOLDERS]
-
-
-def describe_waiting(engine: Engine, shortages: Shortages = _NONE) -> dict[str, Any]:
+def describe_waiting(engine: Engine, shortages: Shortages = NO_SHORTAGES) -> dict[str, Any]:
     """What waits for a handler or a Spark worker, by queue and handler, and which queues hold their share of children while others wait.
 
     Args:
@@ -311,16 +238,6 @@ def _waiting_for_workers(engine: Engine, shortages: Shortages) -> list[dict[str,
         {"queue": queue, "handler": handler, "lanes": count, "seconds": waited_s[queue, handler]}
         for (queue, handler), count in lanes.most_common(_SHOWN)
     ]
-
-
-def _attempt_under_way(engine: Engine, entry: Entry) -> int:
-    """Its number; the recorded one already counts it where its start is a fact."""
-    return next((run.invocation.attempt for run in engine.runs.values() if run.entry is entry), entry.attempt)
-
-
-def _where(entry: Entry) -> str:
-    """Executor and host of the Spark worker that runs an attempt, as its start fact names them; empty: there is none."""
-    return f", on {entry.work.worker}" if entry.work is not None and entry.work.worker else ""
 
 
 def _partition(partition: Partition) -> dict[str, Any]:

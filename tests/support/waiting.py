@@ -7,6 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _LONGEST_PAUSE_S = 0.5
+_LEAST_S = 30.0  # of a deadline that only a failure reaches: a busy machine stands still for seconds
 
 
 def eventually(
@@ -20,6 +21,7 @@ def eventually(
 
     A look that takes long, such as one into a table, is repeated less often than `every`: what is waited for needs the cores.
     """
+    within = max(within, _LEAST_S)
     deadline = time.monotonic() + within
     while True:
         begun = time.monotonic()

@@ -45,7 +45,7 @@ def test_a_client_that_looks_who_serves_a_folder_stops_no_start(tmp_path, monkey
 
     client = threading.Thread(target=look)
     client.start()
-    assert looks.wait(5)
+    assert looks.wait(30)
     threading.Timer(0.1, go_on.set).start()
     with deployment._lock(path):
         monkeypatch.setattr(deployment, "_LOCKED_US", 0)

@@ -54,14 +54,14 @@ def test_whoever_asks_while_a_dispatcher_stops_or_later_is_told(tmp_path):
     dispatcher.use(None, TAIL, TAIL)
     dispatcher._thread.start()
     dispatcher.mailbox.post(last_message)
-    assert last.wait(5)
+    assert last.wait(30)
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     work = dispatcher._threads.run("scan", (Ask(lambda now: now) for _ in range(1)))
     assert holds(lambda: len(dispatcher.mailbox._asked) == 2, 5)
     threading.Timer(0.1, goes_on.set).start()
     dispatcher.stop()
-    asking.join(5)
+    asking.join(30)
     assert told == [True]
     assert work.result(5) is None
     ask()
@@ -74,7 +74,7 @@ def test_what_has_not_begun_is_cancelled(tmp_path):
         yield Read(lambda: begun.set() or goes_on.wait(20))
 
     first, second = threads.run("scan", work()), threads.run("scan", work())
-    assert begun.wait(5)
+    assert begun.wait(30)
     threads.stop()
     with pytest.raises(CancelledError):
         second.result(5)

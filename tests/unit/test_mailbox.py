@@ -12,10 +12,10 @@ def test_an_answer_is_what_the_question_returns_when_the_engine_runs_it():
     mailbox, answers = Mailbox(), []
     asking = threading.Thread(target=lambda: answers.append(mailbox.ask(lambda now: now + 1)))
     asking.start()
-    mailbox.wait(5)
+    mailbox.wait(30)
     for message in mailbox.drain():
         message(41)
-    asking.join(5)
+    asking.join(30)
     assert answers == [42]
 
 
@@ -29,9 +29,9 @@ def test_who_waits_when_the_engine_ends_gets_its_error():
 
     asking = threading.Thread(target=ask)
     asking.start()
-    mailbox.wait(5)
+    mailbox.wait(30)
     mailbox.close(ValueError("broken"))
-    asking.join(5)
+    asking.join(30)
     assert len(errors) == 1
     for message in mailbox.drain():
         message(0)  # too late: nobody listens, and nothing breaks
@@ -59,7 +59,7 @@ def test_a_question_is_answered_before_all_that_was_posted_unless_it_must_come_a
         for message in mailbox.drain():
             message(0)
     for thread in asking:
-        thread.join(5)
+        thread.join(30)
     assert said == ["first", *range(100), "after"]
 
 

@@ -79,7 +79,7 @@ def port():
 
 
 def ask(port, path, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, headers=headers)
         reply = connection.getresponse()
@@ -90,7 +90,7 @@ def ask(port, path, method="GET", **headers):
 
 def said(port, raw: bytes) -> bytes:
     """Everything that the server sends back to some bytes until it closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
         line.sendall(raw)
         parts = []
         while part := line.recv(65536):
@@ -165,7 +165,7 @@ LINES = st.sampled_from(
 @given(st.binary(max_size=300) | st.lists(LINES | st.binary(max_size=40), max_size=6).map(b"\r\n".join))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_get_an_answer_or_an_end_and_the_server_goes_on(port, raw):
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
         with contextlib.suppress(ConnectionError):  # it may have closed already; a time-out is a failure
             line.sendall(raw)
         with contextlib.suppress(OSError):
@@ -203,7 +203,7 @@ def test_a_request_without_a_host_is_refused(port):
 def test_four_hundred_half_requests_keep_few_threads_and_only_for_a_while():
     with serving(limit_s=0.5, most=8) as port:
         before = threading.active_count()
-        lines = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(400)]
+        lines = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(400)]
         try:
             for line in lines:
                 line.send(b"GET /plain HTTP/1.1\r\nHo")
@@ -217,7 +217,7 @@ def test_four_hundred_half_requests_keep_few_threads_and_only_for_a_while():
 
 @pytest.mark.slow
 def test_a_request_that_comes_byte_by_byte_is_ended_at_its_limit():
-    with serving(limit_s=0.5) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    with serving(limit_s=0.5) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as line:
 
         def ended() -> bool:
             try:
@@ -234,14 +234,14 @@ def test_a_reader_that_does_not_read_is_ended_at_its_limit(monkeypatch):
     monkeypatch.setitem(ROUTES, "/plain", Route(lambda _query: Reply(JSON, b" " * 50_000_000)))
     with serving(limit_s=0.5) as port:
         before = threading.active_count()
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
             line.sendall(b"GET /plain HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert holds(lambda: threading.active_count() > before)
             assert holds(lambda: threading.active_count() <= before)
 
 
 def test_one_connection_too_many_is_told_so():
-    with serving(most=1) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as first:
+    with serving(most=1) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as first:
         first.send(b"GET /plain HTTP/1.1\r\n")
         before = threading.active_count()
         assert b" 503 " in said(port, b"")

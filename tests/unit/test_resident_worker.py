@@ -207,7 +207,7 @@ def test_heartbeats_are_not_written_into_the_midst_of_other_frames(started, encr
 def test_a_worker_that_hears_nothing_connects_again_within_its_lease(started):
     dispatcher = FakeDispatcher(2_000_000)
     _, reasons = started(FakePool(), dispatcher)
-    dispatcher.listener.settimeout(5)
+    dispatcher.listener.settimeout(30)
     with contextlib.closing(dispatcher.accept()[0]):
         again, _ = dispatcher.accept()
         with contextlib.closing(again):
@@ -219,7 +219,7 @@ def test_a_defect_in_a_thread_of_a_worker_ends_it_and_its_handlers(started):
     pool.notes = lambda: 1 / 0
     thread, reasons = started(pool, dispatcher)
     with contextlib.closing(dispatcher.accept()[0]):
-        thread.join(6)
+        thread.join(30)
     assert pool.stopped
     assert "ZeroDivisionError" in reasons[0]
 
@@ -231,7 +231,7 @@ def test_a_drained_worker_ends(started):
     sock, _ = dispatcher.accept()
     with contextlib.closing(sock):
         say(sock, [1, 0, [DRAIN]])
-        thread.join(6)
+        thread.join(30)
     assert reasons == [DRAINED]
 
 
@@ -260,7 +260,7 @@ def test_a_worker_without_a_watchdog_ends(started):
     sock, _ = dispatcher.accept()
     with contextlib.closing(sock):
         say(sock, lease(120_000_000))
-        thread.join(6)
+        thread.join(30)
     assert reasons == [UNWATCHED]
 
 

@@ -193,7 +193,7 @@ def test_an_address_of_ipv6_that_spark_writes_in_brackets_is_one_to_listen_on(ma
     pool, _ = made()
     pool.attach(session)
     ticket = pool._remote.ticket()
-    with socket.create_connection((ticket.host, ticket.port), timeout=5) as connection:
+    with socket.create_connection((ticket.host, ticket.port), timeout=30) as connection:
         assert connection.family == socket.AF_INET6
 
 

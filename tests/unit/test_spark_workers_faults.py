@@ -255,7 +255,7 @@ def serve(monkeypatch):
 
 
 def is_closed(sock):
-    sock.settimeout(5)
+    sock.settimeout(30)
     with contextlib.suppress(ConnectionError):
         return sock.recv(1) == b""
     return True
@@ -270,7 +270,7 @@ def certified(request):
 
 def strangers(stack, ticket, count):
     """Connections of clients that say nothing."""
-    return [stack.enter_context(socket.create_connection((ticket.host, ticket.port), timeout=5)) for _ in range(count)]
+    return [stack.enter_context(socket.create_connection((ticket.host, ticket.port), timeout=30)) for _ in range(count)]
 
 
 def test_at_most_64_strangers_are_connected_and_they_keep_no_worker_out(serve, certified, monkeypatch):

@@ -113,6 +113,20 @@ def test_what_a_trigger_waits_for_is_explained_until_it_holds(call, deployment):
     call("schedule", "delete", "cli-waits", "--yes")
 
 
+def test_a_crontab_becomes_schedules_that_run(call, deployment):
+    crontab, file = deployment.folder / "crontab", deployment.folder / "imported.toml"
+    crontab.write_text("# once a year\n0 0 1 1 * /opt/cli-yearly.sh 10\\%%go\n")
+    asked = ("--handler", "work", "--tz", "Europe/Berlin", "--to", str(file), "-o", "json")
+    (row,) = call("schedule", "import", str(crontab), *asked)
+    assert (row["line"], row["verdict"], row["schedule"]) == (2, "differs", "cli-yearly.sh")
+    call("schedule", "apply", str(file), "--yes")
+    key = call("schedule", "run", "cli-yearly.sh").strip()
+    eventually(lambda: "ended as succeeded" in call("schedule", "explain", "cli-yearly.sh"), PATIENCE)
+    (task,) = call("task", "show", key, "-o", "json")
+    assert json.loads(task["payload"])["command"] == ["/bin/sh", "-c", "/opt/cli-yearly.sh 10%"]
+    call("schedule", "delete", "cli-yearly.sh", "--yes")
+
+
 def test_days_of_a_calendar_are_kept_year_by_year(call, deployment):
     (deployment.folder / "days").write_text("2026-12-24 Christmas Eve  # ours\n2027-07-01\n")
     call("calendar", "put", "cli", str(deployment.folder / "days"))

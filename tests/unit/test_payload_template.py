@@ -34,6 +34,13 @@ def test_a_text_that_is_one_place_becomes_the_value_with_its_type():
     assert rendered("{{ planned }}") == "2026-03-29T00:45:00.500000Z"
 
 
+def test_a_place_that_is_a_text_stands_for_it():
+    template = Template({"a": """{{ "{{" }}.Names}} {{ planned }}""", "b": '{{ "{{" }}'}, {"planned"})
+    assert template.render({"planned": "now"}) == {"a": "{{.Names}} now", "b": "{{"}
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        Template(r'{{ "\x" }}', set())
+
+
 def test_very_many_beginnings_of_places_without_an_end_are_refused_at_once():
     begun = time.thread_time()
     with pytest.raises(ArgumentError, match="has no end"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from scylla_spark.cli.commands import schedule_apply as schedule_check
-from scylla_spark.cli.commands import schedule_backfill, schedule_explain
+from scylla_spark.cli.commands import schedule_backfill, schedule_explain, schedule_import
 from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
@@ -170,6 +170,7 @@ def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: Dr
 schedule_explain.register(app)
 schedule_backfill.register(app)
 schedule_check.register(app)
+app.command(name="import")(schedule_import.import_)
 
 # -- below: what several commands do ------------------------------------------------------------------------------------
 

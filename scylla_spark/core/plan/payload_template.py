@@ -3,9 +3,10 @@
 The grammar is closed: names, fields and three filters, no code. Definitions come from whoever may put schedules, so a template can
 read what a fire knows and nothing else; a name that no fire of the schedule has is refused when the schedule is put.
 
-    place  = "{{" name { "." field } { "|" filter } "}}"
+    place  = "{{" ( name { "." field } { "|" filter } | text ) "}}"
     filter = "date" "(" format [ "," zone ] ")" | "add" "(" shift [ "," zone ] ")" | "default" "(" text ")"
 
+A place that is a JSON text stands for this text, so `{{ "{{" }}` is two braces.
 A shift by days, weeks, months or years (`d w mo y`) is one in a calendar: that of the zone of `add`, or of the `date` after it, or UTC.
 """
 
@@ -133,7 +134,8 @@ def _parsed(text: str, names: Collection[str]) -> Iterator[str | Place]:
         end = text.find("}}", begin + 2) + 2
         if end < 2:
             raise ArgumentError(f"A place in {text[:100]!r} has no end.", hint="Close it with }}.")
-        yield _place(text[begin + 2 : end - 2], names)
+        source = text[begin + 2 : end - 2]
+        yield _arguments(source, source)[0] if _TEXT.fullmatch(source.strip()) else _place(source, names)
     if end < len(text):
         yield text[end:]
 

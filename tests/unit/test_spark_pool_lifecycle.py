@@ -21,9 +21,10 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.executors.interface import Shortage
 from scylla_spark.executors.remote.handshake import Ticket
 from scylla_spark.executors.remote.remote_worker import Held, Hello
+from scylla_spark.executors.spark import elastic
 from scylla_spark.executors.spark import pool as spark_pool
 from scylla_spark.executors.spark.application import count_slots, share_of_overhead
-from scylla_spark.executors.spark.elastic import Change, Present, change
+from scylla_spark.executors.spark.elastic import STARVED_US, Change, Present, StarvedStages, change
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import BROKEN, WorkerConfig, _at_niceness, executor_id_of, host
 from scylla_spark.handlers.description import HandlerInfo
@@ -52,6 +53,7 @@ class FakeContext:
         self.master, self.defaultParallelism = master, slots
         self.jobs = {}
         self.cores = 0
+        self.waiting_stages = []
         self.options = {}
         self.tag = threading.local()
 
@@ -59,11 +61,12 @@ class FakeContext:
         return {"spark.driver.host": "127.0.0.1"} | self.options
 
     def statusTracker(self):
-        """Says that jobs of a group have begun if `cores` is set."""
-        info = SimpleNamespace(stageIds=[7], numActiveTasks=self.cores)
+        """Says that jobs of a group have begun if `cores` is set, and that stages wait for a slot."""
+        info = SimpleNamespace(stageIds=[7], numActiveTasks=self.cores, numCompletedTasks=0, numTasks=1)
         return SimpleNamespace(
-            getJobIdsForGroup=lambda group: [1], getJobInfo=lambda job: info, getStageInfo=lambda stage: info
-        )
+            getJobIdsForGroup=lambda group: [1], getJobInfo=lambda job: info, getStageInfo=lambda stage: info,
+            getActiveStageIds=lambda: [7, *self.waiting_stages],
+        )  # fmt: skip
 
     def parallelize(self, items, slices):
         return FakeData(items)
@@ -304,12 +307,15 @@ def test_a_container_that_was_killed_for_memory_is_named_as_such_also_by_the_att
     ticket = pool._remote.ticket()
     with pool._remote.lock:
         supervisor = pool._remote.supervisor
-        supervisor.joined(ticket.worker_id, HELLO, 0)
-        supervisor.workers[ticket.worker_id].held[1] = Held(task(1), "spark", 0)
+        supervisor.joined(ticket.worker_id, HELLO, 1 << 60)
+        worker = supervisor.workers[ticket.worker_id]
+        worker.held[1] = Held(task(1), "spark", 0)
         supervisor._backlogs["spark"].add([task(1)])
         supervisor._backlogs["spark"].take()
     pool._start_job(ticket)
-    eventually(lambda: outcomes, 5, "its lease had ended long ago")
+    eventually(lambda: not worker.has_job, 5, "its job has ended")
+    worker.leased_until_us = 0
+    eventually(lambda: outcomes, 5, "its lease has ended")
     assert pool.figures().ends["out_of_memory"] >= 1
     assert "too much memory" in outcomes[0].failure.message
     assert pool.figures().events["lost_workers"] == 1
@@ -385,9 +391,84 @@ def test_slots_are_those_that_run_tasks_and_not_the_number_of_partitions_that_a_
     context = FakeContext("spark://head:7077", slots=200)
     context._jsc = jvm_with(slots=4)
     assert count_slots(context) == 4
-    context.options["spark.dynamicAllocation.enabled"] = "true"
+
+
+@pytest.mark.parametrize(
+    ("master", "options", "slots"),
+    [
+        ("yarn", {"spark.executor.cores": "4", "spark.task.cpus": "2"}, 2**31 - 1),
+        ("yarn", {"spark.dynamicAllocation.maxExecutors": "3"}, 3),
+        ("yarn", {"spark.dynamicAllocation.maxExecutors": "3", "spark.executor.cores": "4", "spark.task.cpus": "2"}, 6),
+        ("yarn", {"spark.dynamicAllocation.maxExecutors": "1"}, 2),
+        ("local[4]", {"spark.dynamicAllocation.maxExecutors": "8"}, 0),
+    ],
+)
+def test_slots_of_a_cluster_that_adds_executors_are_those_of_all_that_it_may_have(master, options, slots):
+    context = FakeContext(master, slots=200)
     context._jsc = jvm_with(slots=0)
-    assert count_slots(context) == 2
+    context.options = {"spark.dynamicAllocation.enabled": "true"} | options
+    assert count_slots(context) == slots
+    wanted = change(SparkWorkers(max=4, reserve=2), count_slots(context), [], 0, 0, 50, 0)
+    assert wanted.start == min(4, max(0, slots - 2) or int(slots > 1), 1)
+
+
+def with_workers(made, executors):
+    """A pool with a connected worker on each of these executors, none of which has an attempt, and its session."""
+    session = FakeSession(slots=len(executors) + 2)
+    pool, _ = made(workers=SparkWorkers(min=len(executors)))
+    session.sparkContext._jsc = SimpleNamespace(
+        sc=lambda: SimpleNamespace(
+            maxNumConcurrentTasks=lambda profile: len(executors) + 2,
+            resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: "default"),
+            schedulerBackend=lambda: SimpleNamespace(
+                isExecutorActive=lambda one: one not in session.sparkContext.leaving
+            ),
+        )
+    )
+    session.sparkContext.leaving = set()
+    pool.attach(session)
+    eventually(lambda: len(pool._jobs) == len(executors), 5, "the jobs are started")
+    with pool._remote.lock:
+        for worker_id, executor in zip(pool._jobs, executors, strict=True):
+            pool._remote.supervisor.joined(worker_id, Hello(executor, "host", {"h": ""}), 1 << 60)
+    return pool, session
+
+
+def draining(pool):
+    with pool._remote.lock:
+        return [one.hello.executor_id for one in pool._remote.supervisor.workers.values() if one.draining]
+
+
+@pytest.fixture
+def always_asked(monkeypatch):
+    monkeypatch.setattr(spark_pool, "_CORES_US", 0)
+
+
+@pytest.mark.promise
+def test_while_a_stage_of_a_query_has_waited_long_for_a_slot_the_emptiest_worker_ends(made, monkeypatch, always_asked):
+    stages = StarvedStages()
+    assert [stages.note([8], now) for now in (0, STARVED_US - 1, STARVED_US)] == [False, False, True]
+    assert not stages.note([], STARVED_US + 1), "it runs"
+    assert not stages.note([8], STARVED_US + 2), "it waits anew"
+    there = [Present("a", "1", 3, 0), Present("b", "2", 1, 0), Present("c", "3", 2, 0)]
+    assert change(SparkWorkers(max=8), 8, there, 0, 0, 50, 0, starved=True) == Change(drain=("b",))
+    assert change(SparkWorkers(max=8), 8, there, 0, 1, 50, 0, starved=True) == Change()
+    pool, session = with_workers(made, ["1", "2"])
+    monkeypatch.setattr(elastic, "STARVED_US", 0)
+    assert not holds(lambda: draining(pool), within=0.5), "the stages of its own jobs may wait"
+    session.sparkContext.waiting_stages = [8]
+    eventually(lambda: len(draining(pool)) == 1, 5)
+    assert not holds(lambda: len(draining(pool)) > 1, within=0.5), "its job has not ended yet"
+    with pool._remote.lock:
+        pool._remote.supervisor.workers.clear()
+
+
+def test_a_worker_of_an_executor_that_is_decommissioned_gets_no_new_work_and_ends(made, always_asked):
+    pool, session = with_workers(made, ["1", "2", "driver"])
+    session.sparkContext.leaving = {"2", "driver"}
+    eventually(lambda: draining(pool) == ["2"], 5, "and the driver is not decommissioned")
+    with pool._remote.lock:
+        pool._remote.supervisor.workers.clear()
 
 
 @pytest.mark.parametrize(

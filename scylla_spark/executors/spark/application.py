@@ -9,6 +9,8 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.session import is_one_machine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -21,6 +23,10 @@ _OVERHEAD: Final = "spark.executor.memoryOverhead"
 _SIZE: Final = re.compile(r"(\d+)([kmgt]?)i?b?")
 _SHIFTS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _DYNAMIC: Final = "spark.dynamicAllocation.enabled"
+_MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
+_UNBOUNDED: Final = 2**31 - 1
+IN_DRIVER: Final = "driver"
+"""In place of the id of an executor: its tasks run in the process of the driver."""
 
 
 def check(context: SparkContext) -> None:
@@ -50,14 +56,59 @@ def check(context: SparkContext) -> None:
 def count_slots(context: SparkContext) -> int:
     """How many tasks the application can run at once now. Spark's default number of partitions says less: users set it.
 
-    An application that adds executors while jobs wait for them counts as one with two slots at least.
+    An application that adds executors while jobs wait for them counts with all that it may have, and with two slots at least.
     """
     try:
         scala: Any = context._jsc.sc()  # noqa: SLF001 - PySpark does not offer it
         slots = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
     except Exception:  # a platform that allows listed methods only; where the JVM has ended, the next line says so
         slots = int(context.defaultParallelism)
-    return max(slots, LEAST_SLOTS) if context.getConf().get(_DYNAMIC, "false") == "true" else slots
+    conf = context.getConf()
+    if conf.get(_DYNAMIC, "false") != "true" or is_one_machine(context.master):
+        return slots
+    most = conf.get(_MOST_EXECUTORS, "infinity")
+    if not most.isdecimal() or int(most) == _UNBOUNDED:
+        return _UNBOUNDED
+    return max(slots, LEAST_SLOTS, int(most) * _slots_per_executor(conf))
+
+
+def _slots_per_executor(conf: Any) -> int:
+    return max(1, int(conf.get("spark.executor.cores", "1")) // int(conf.get("spark.task.cpus", "1")))
+
+
+def leaving_executors(context: SparkContext, executors: Iterable[str]) -> set[str]:
+    """Those executors that are being decommissioned or removed, as far as the scheduler says.
+
+    Args:
+        context: of the application.
+        executors: ids of executors.
+    """
+    asked = set(executors) - {IN_DRIVER}
+    try:
+        backend: Any = context._jsc.sc().schedulerBackend() if asked else None  # noqa: SLF001 - as above
+        return {one for one in asked if not backend.isExecutorActive(one)}
+    except Exception:  # a scheduler, or a platform, that does not say
+        return set()
+
+
+def stages_without_slot(context: SparkContext, own: Iterable[str]) -> set[int]:
+    """Ids of stages of which no task runs though some wait, without those of our jobs.
+
+    Args:
+        context: of the application.
+        own: job groups of Spark workers.
+    """
+    tracker = context.statusTracker()
+    found = set()
+    for stage in tracker.getActiveStageIds():
+        info = tracker.getStageInfo(stage)
+        if info is not None and not info.numActiveTasks and info.numCompletedTasks < info.numTasks:
+            found.add(int(stage))
+    if found:
+        for group in own:
+            for job in tracker.getJobIdsForGroup(group):
+                found.difference_update(() if (told := tracker.getJobInfo(job)) is None else told.stageIds)
+    return found
 
 
 def share_of_overhead(context: SparkContext) -> int | None:
@@ -75,8 +126,7 @@ def share_of_overhead(context: SparkContext) -> int | None:
         overhead = max(least, round(float(factor) * (_bytes(conf.get("spark.executor.memory", "1g")) or 0)))
     if overhead is None:
         return None
-    slots = int(conf.get("spark.executor.cores", "1")) // int(conf.get("spark.task.cpus", "1"))
-    return overhead // max(1, slots)
+    return overhead // _slots_per_executor(conf)
 
 
 def _bytes(text: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from scylla_spark.config.spark_workers import SparkWorkers
 
 _MOST_PENDING: Final = 4
+STARVED_US: Final = 10_000_000
+"""So long a stage of ingest or of the scan waits for a slot until a worker ends."""
 
 
 class Present(NamedTuple):
@@ -40,8 +42,33 @@ def most_workers(limits: SparkWorkers, slots: int) -> int:
     return min(limits.max, max(1, slots - limits.reserve)) if slots > 1 else 0
 
 
+class StarvedStages:
+    """Stages of queries that wait for a slot, and since when."""
+
+    def __init__(self) -> None:
+        self._since_us: dict[int, int] = {}
+
+    def note(self, stages: Iterable[int], now: int) -> bool:
+        """Takes the stages of which no task runs now; returns whether one of them has waited for long.
+
+        Args:
+            stages: their ids.
+            now: boot clock, microseconds.
+        """
+        self._since_us = {stage: self._since_us.get(stage, now) for stage in stages}
+        return any(now - since_us >= STARVED_US for since_us in self._since_us.values())
+
+
 def change(
-    limits: SparkWorkers, slots: int, workers: Sequence[Present], starting: int, ending: int, waiting: int, now: int
+    limits: SparkWorkers,
+    slots: int,
+    workers: Sequence[Present],
+    starting: int,
+    ending: int,
+    waiting: int,
+    now: int,
+    *,
+    starved: bool = False,
 ) -> Change:
     """Decides whether workers are started or ended.
 
@@ -53,7 +80,11 @@ def change(
         ending: jobs whose worker is draining or lost; their slots are in use until Spark reports their end.
         waiting: attempts that no worker has room for.
         now: boot clock, microseconds.
+        starved: a stage of a query has waited long for a slot. Then no worker starts, and one after the other ends.
     """
+    if starved:
+        emptiest = sorted(workers, key=lambda one: one.held)[: 0 if ending else 1]
+        return Change(drain=tuple(one.worker_id for one in emptiest))
     most = most_workers(limits, slots)
     there = len(workers) + starting
     if (beyond := len(workers) - most) > 0:  # jobs that start may wait for a slot for ever, and are none to rely on

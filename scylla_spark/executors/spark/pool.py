@@ -34,10 +34,12 @@ from scylla_spark.executors.spark.application import (
     addresses,
     check,
     count_slots,
+    leaving_executors,
     session_for_workers,
     share_of_overhead,
+    stages_without_slot,
 )
-from scylla_spark.executors.spark.elastic import Change, Present, change, most_workers
+from scylla_spark.executors.spark.elastic import Change, Present, StarvedStages, change, most_workers
 from scylla_spark.executors.spark.probe import MEND_REACH, missing_on_executors, unreachable
 from scylla_spark.executors.spark.worker import BROKEN, REASON, WorkerConfig, host
 from scylla_spark.handlers.description import SPARK, HandlerInfo
@@ -124,6 +126,9 @@ class SparkPool:
         self._submitted_us: dict[str, int] = {}  # boot clock, by worker, of jobs that run
         self._without_core: list[str] = []  # workers whose jobs have waited for long
         self._looked_for_cores_us = self._warned_us = 0
+        self._stages = StarvedStages()
+        self._starved = False
+        self._leaving: set[str] = set()  # executors
         self._starts = 0
         self._ends: Counter[str] = Counter()
         self._idle: dict[str, int] = {}
@@ -385,9 +390,13 @@ class SparkPool:
             _log.warning(
                 "the cluster runs one task at a time: no Spark worker starts, since no query could run beside it"
             )
-        self._look_for_cores(jobs.keys() - seen, now)
+        self._ask_spark(jobs.keys() - seen, {one.executor_id for one in present}, now)
         ending = len(seen - here.keys())
-        wanted = change(self._workers, self._slots, present, len(jobs) - len(seen), ending, waiting, now)
+        wanted = change(
+            self._workers, self._slots, present, len(jobs) - len(seen), ending, waiting, now, starved=self._starved
+        )
+        of_leaving = [one.worker_id for one in present if one.executor_id in self._leaving]
+        wanted = Change(wanted.start, (*wanted.drain, *of_leaving))
         if now < self._start_from_us:
             wanted = Change(0, wanted.drain)
         for _ in range(wanted.start):
@@ -398,14 +407,22 @@ class SparkPool:
                     if (leaving := supervisor.workers.get(name)) is not None:
                         leaving.drain()
 
-    def _look_for_cores(self, starting: set[str], now: int) -> None:
-        """Finds out which jobs have waited for a core of an executor for long, and says so now and then."""
+    def _ask_spark(self, starting: set[str], executors: set[str], now: int) -> None:
+        """Finds out, once a second, which stages wait for a slot, which executors leave, and which jobs have waited long for a core."""
         if now - self._looked_for_cores_us < _CORES_US:
             return
         self._looked_for_cores_us = now
         assert self._spark is not None
+        context = self._spark.sparkContext
+        self._leaving = leaving_executors(context, executors)
+        was, self._starved = (
+            self._starved,
+            self._stages.note(stages_without_slot(context, map(_tag, self._jobs.copy())), now),
+        )
+        if self._starved and not was:
+            _log.warning("a stage of a query has waited 10 s for a slot of the cluster: Spark workers end to make room")
         late = [one for one in starting if now - self._submitted_us.get(one, now) >= _LATE_US]
-        tracker = self._spark.sparkContext.statusTracker() if late else None
+        tracker = context.statusTracker() if late else None
         self._without_core = [one for one in late if not _has_core(tracker, _tag(one))]
         if self._without_core and now - self._warned_us >= _WARN_US:
             self._warned_us = now

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -17,8 +17,8 @@ from scylla_spark.errors import ArgumentError
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.config.settings import Settings
+    from scylla_spark.io.delta.table_reader import TableReader
     from scylla_spark.io.delta.task_pages import TaskPages
-    from scylla_spark.io.delta.task_queries import TaskQueries
 
 
 @dataclass(slots=True)
@@ -50,19 +50,17 @@ class Context:
         with Scheduler(self.settings()) as scheduler:
             yield scheduler
 
-    def listings(self) -> TaskQueries:
-        """The tables, for listing."""
+    def readers(self) -> TableReader:
+        """The tables."""
         from scylla_spark.io.delta.table_reader import TableReader
-        from scylla_spark.io.delta.task_queries import TaskQueries
 
-        return TaskQueries(TableReader.of(self.settings()))
+        return TableReader.of(self.settings())
 
     def pages(self) -> TaskPages:
-        """The tables, for filters."""
-        from scylla_spark.io.delta.table_reader import TableReader
+        """The tables, for lists of tasks."""
         from scylla_spark.io.delta.task_pages import TaskPages
 
-        return TaskPages(TableReader.of(self.settings()))
+        return TaskPages(self.readers())
 
     def confirmed(self, what: str, *, yes: bool) -> bool:
         """Asks before a bulk change.
@@ -145,3 +143,16 @@ def file_or_text(text: str) -> str:
         return Path(text[1:]).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{text[1:]} cannot be read: {error}.") from None
+
+
+MAX_LIMIT: Final = 10_000  # rows of a list
+
+
+def check_limit(limit: int) -> None:
+    """Refuses limits out of range.
+
+    Raises:
+        ArgumentError: not in 1 to 10,000.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ArgumentError(f"The limit is {limit}.", hint=f"Pass 1 to {MAX_LIMIT}.")

@@ -10,11 +10,12 @@ import pytest
 
 from scylla_spark import schemas
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.tasks.filter import TaskFilter
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.delta.task_queries import Filter, TaskQueries
+from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.schemas import (
     DEFERRED,
     DEPLOYMENT,
@@ -49,7 +50,7 @@ def grown(monkeypatch):
 
     new = {table.name: grow(table) if table is not DEPLOYMENT else table for table in TABLES}
     names = ("TASKS", "DEFERRED", "COMPLETIONS", "ATTEMPTS", "REJECTED", "PROGRESS")
-    for module in (schemas, *map(_module, ("new_tables", "spark_tables", "table_reader", "task_queries", "migration"))):
+    for module in (schemas, *map(_module, ("new_tables", "spark_tables", "table_reader", "task_pages", "migration"))):
         for name in names:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, new[name.lower()])
@@ -74,7 +75,7 @@ def key(unique, due):
 
 def seen(readers):
     """What readers without Spark find in the frozen tables."""
-    listed = TaskQueries(readers).tasks(Filter(), 100, now=THEN + 1)
+    listed = TaskPages(readers).page(TaskFilter(), 100, now=THEN + 1)
     return {row["uniqueness_key"]: row["state"] for row in listed}
 
 

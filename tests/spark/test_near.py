@@ -5,9 +5,10 @@ import pytest
 from scylla_spark.client.tasks.frames import status
 from scylla_spark.clock import now_us
 from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.filter import Range, TaskFilter, read_filter
 from scylla_spark.core.tasks.key import HOUR_US, partition_of
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.delta.task_queries import Filter, TaskQueries
+from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.schemas import DEFERRED, TASKS
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, key_of, raw, rows, task
@@ -175,16 +176,16 @@ def test_every_reader_sees_deferred_tasks_with_what_came_after_them(ingest):
         assert [(row.command.key, row.cancelled) for row in lane] == [(near, False), (first, False), (second, True)]
         assert [row.command.key for row in readers.lane(partition_of("a", PARTITIONS), "a", None, 2)] == [near, first]
         assert len(readers.lane(partition_of("a", PARTITIONS), "a", None, 10, NOW + HOUR_US)) == 1
-        listings = TaskQueries(readers)
-        listed = listings.tasks(Filter(states=["scheduled"]), 10, now=NOW)
+        pages = TaskPages(readers)
+        listed = pages.page(read_filter("state:scheduled", NOW), 10, now=NOW)
         assert [(row["uniqueness_key"], row["queue"]) for row in listed] == [
             ("near", "default"),
             ("1", "mail"),
             ("2", "default"),
         ]
-        assert [row["uniqueness_key"] for row in listings.tasks(Filter(queue="mail"), 10, now=NOW)] == ["1"]
-        window = Filter(start_us=first.time_us, stop_us=first.time_us + 1, after=first)
-        assert [row["uniqueness_key"] for row in listings.scheduled(window, 10, now=NOW)] == ["2"]
+        assert [row["uniqueness_key"] for row in pages.page(read_filter("queue:mail", NOW), 10, now=NOW)] == ["1"]
+        window = TaskFilter((Range("scheduled", first.time_us, first.time_us + 1),))
+        assert [row["uniqueness_key"] for row in pages.page(window, 10, now=NOW, after=first)] == ["2"]
         view = status(ingest.spark, ingest.settings.tables_path, NOW, history=False)
         assert sorted((row.uniqueness_key, row.queue, row.cancel_requested) for row in view.collect()) == [
             ("1", "mail", False), ("2", "default", True), ("near", "default", False)

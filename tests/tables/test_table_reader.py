@@ -9,16 +9,19 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.records.command import WireRetry
 from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.filter import OneOf, Range, TaskFilter
 from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.core.tasks.stored_records import Bearer
 from scylla_spark.core.tasks.task import Failure, LastError
 from scylla_spark.core.tasks.unique_name import Name
-from scylla_spark.errors import ArgumentError, ConfigError, ConflictError, NotFoundError, UnreachableError
+from scylla_spark.errors import ConfigError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader
+from scylla_spark.io.delta.rejected_records import RejectedRecords
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.delta.task_queries import Filter, TaskQueries
+from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
+from scylla_spark.task_states import OPEN
 from tests.support.delta_tables import append, at, fact, key_columns, make, rejected, task
 
 HOSTILE = ["a' OR '1'='1", 'b"; --', "c,d", "ünï漢字", "x\ny", "%", "*", "`tick`", "\\", "e\u2028"]
@@ -157,9 +160,9 @@ def test_hostile_texts_are_values_not_code(path, readers, text):
     assert readers.task(key).command.key == key
     assert readers.task(key._replace(uniqueness_key="other")) is None
     assert readers.completed([key, key._replace(uniqueness_key="other")]) == {key}
-    listed = TaskQueries(readers).tasks(Filter(ordering_id=text, queue="default"), 10, now=at(9))
-    assert [row["uniqueness_key"] for row in listed] == [text]
-    assert TaskQueries(readers).tasks(Filter(queue=text), 10, now=at(9)) == []
+    wanted = TaskFilter((OneOf("lane", (text,)), OneOf("queue", ("default",))))
+    assert [row["uniqueness_key"] for row in TaskPages(readers).page(wanted, 10, now=at(9))] == [text]
+    assert TaskPages(readers).page(TaskFilter((OneOf("queue", (text,)),)), 10, now=at(9)) == []
 
 
 def test_only_a_cancel_is_a_task_without_data(path, readers):
@@ -292,38 +295,23 @@ def test_a_cancelled_open_task_of_a_lane_is_marked(path, readers):
     assert [row.cancelled for row in readers.lane(partition_of("o", 4), "o", None, 5)] == [True]
 
 
-def test_scheduled_includes_the_start_and_excludes_the_end_of_a_window(path, readers):
+def test_a_window_includes_its_start_and_excludes_its_end(path, readers):
     keys = [TaskKey(us, "o", "u") for us in (at(10) - 1, at(10), at(11) - 1000, at(11))]
     append(path, TASKS, [task(key) for key in keys])
-    rows = TaskQueries(readers).scheduled(Filter(start_us=at(10), stop_us=at(11)), 10, now=at(9))
+    rows = TaskPages(readers).page(TaskFilter((Range("scheduled", at(10), at(11)),)), 10, now=at(9))
     assert [row["scheduled_time"] for row in rows] == [at(10), at(11) - 1000]
 
 
-def test_scheduled_is_sorted_by_key_and_continues_after_one(path, readers):
+def test_a_window_is_sorted_by_key_and_continues_after_one(path, readers):
     keys = sorted(TaskKey(at(10, minute), f"lane-{lane}", "u") for minute in range(3) for lane in range(7))
     append(path, TASKS, [task(key) for key in keys])
     append(path, COMPLETIONS, [fact(keys[4], 1, "succeeded")])
-    listings, found, after = TaskQueries(readers), [], None
-    while rows := listings.scheduled(Filter(start_us=at(10), stop_us=at(18), after=after), 4, now=at(9)):
+    wanted = TaskFilter((Range("scheduled", at(10), at(18)), OneOf("state", OPEN)))
+    pages, found, after = TaskPages(readers), [], None
+    while rows := pages.page(wanted, 4, now=at(9), after=after):
         found += [TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]) for row in rows]
         after = found[-1]
     assert found == keys[:4] + keys[5:]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "limit", "said"),
-    [
-        (Filter(start_us=at(10)), 5, "Both ends"),
-        (Filter(stop_us=at(10)), 5, "Both ends"),
-        (Filter(start_us=at(10), stop_us=at(10)), 5, "empty"),
-        (Filter(start_us=at(10), stop_us=at(18) + 1), 5, "8 hours"),
-        (Filter(start_us=at(10), stop_us=at(11)), 0, "limit"),
-        (Filter(start_us=at(10), stop_us=at(11)), 10_001, "limit"),
-    ],
-)
-def test_a_bad_window_or_limit_is_refused_with_the_reason(readers, wanted, limit, said):
-    with pytest.raises(ArgumentError, match=said):
-        TaskQueries(readers).scheduled(wanted, limit, now=at(9))
 
 
 def test_tasks_are_listed_by_state(path, readers):
@@ -333,8 +321,8 @@ def test_tasks_are_listed_by_state(path, readers):
     later = keys["retry_wait"].scheduled_time + timedelta(hours=1)
     append(path, ATTEMPTS, [fact(keys["running"], 1, "started"), fact(keys["retry_wait"], 3, "failed", next_at=later)])
     append(path, COMPLETIONS, [fact(keys["failed"], 2, "failed"), fact(keys["failed"], 2, "failed")])
-    listings = TaskQueries(readers)
-    rows = listings.tasks(Filter(), 100, now=at(10, 30))
+    pages = TaskPages(readers)
+    rows = pages.page(TaskFilter(), 100, now=at(10, 30))
     assert {row["uniqueness_key"]: row["state"] for row in rows} == {name: name for name in keys}
     assert {row["uniqueness_key"]: row["attempts"] for row in rows} == {
         "scheduled": 0,
@@ -344,18 +332,34 @@ def test_tasks_are_listed_by_state(path, readers):
         "failed": 2,
     }
     for name in keys:
-        assert [row["uniqueness_key"] for row in listings.tasks(Filter(states=[name]), 100, now=at(10, 30))] == [name]
-    with pytest.raises(ArgumentError, match="no state"):
-        listings.tasks(Filter(states=["done"]), 100, now=0)
+        found = pages.page(TaskFilter((OneOf("state", (name,)),)), 100, now=at(10, 30))
+        assert [row["uniqueness_key"] for row in found] == [name]
 
 
 def test_tasks_are_listed_by_queue_lane_handler_and_partition(path, readers):
     mail, other = TaskKey(at(10), "o", "mail"), TaskKey(at(10), "p", "other")
     append(path, TASKS, [task(mail, queue="mail", handler="send"), task(other)])
+    pages, in_lane = TaskPages(readers), OneOf("lane", ("o",))
     for wanted in (
-        Filter(queue="mail"), Filter(ordering_id="o"), Filter(handler="send"), Filter(ordering_id="o", partition=partition_of("o", 4)),
-    ):  # fmt: skip
-        assert [row["uniqueness_key"] for row in TaskQueries(readers).tasks(wanted, 10, now=0)] == ["mail"]
+        TaskFilter((OneOf("queue", ("mail",)),)),
+        TaskFilter((in_lane,)),
+        TaskFilter((OneOf("handler", ("send",)),)),
+        TaskFilter((in_lane,), partition=partition_of("o", 4)),
+    ):
+        assert [row["uniqueness_key"] for row in pages.page(wanted, 10, now=0)] == ["mail"]
+    assert pages.page(TaskFilter((in_lane,), partition=partition_of("o", 4) ^ 1), 10, now=0) == []
+
+
+def test_tasks_of_one_lane_are_read_from_the_files_of_its_partition_alone(path, readers):
+    lanes = {partition_of(f"x{n}", 4): f"x{n}" for n in range(40)}
+    append(path, TASKS, [task(TaskKey(at(10), lane, "u")) for lane in lanes.values()])
+    frame, asked = readers.frame, []
+    readers.frame = lambda table, pruning=None: asked.append((table.name, pruning)) or frame(table, pruning)
+    pages = TaskPages(readers)
+    assert pages.count(TaskFilter((OneOf("lane", (lanes[2],)),)), now=0) == 1
+    of_tasks = [pruning for name, pruning in asked if name in ("tasks", "completions", "attempts")]
+    assert [("partition_id", "=", 2) in conditions for (conditions,) in of_tasks] == [True] * 3
+    assert pages.count(TaskFilter((OneOf("lane", (lanes[1], lanes[2])),)), now=0) == 2
 
 
 def test_rejected_records_come_newest_first_and_once(path, readers):
@@ -369,7 +373,7 @@ def test_rejected_records_come_newest_first_and_once(path, readers):
         ],
     )
     append(path, REJECTED, [rejected(2, "a", b"\xff", days[2])])
-    records = TaskQueries(readers).rejected()
+    records = RejectedRecords(readers)
     assert [row["offset"] for row in records.chosen(10)] == [2, 1, 0]
     assert [row["offset"] for row in records.chosen(1, reason="a")] == [2]
     since = int(days[1].timestamp() * 1e6)
@@ -378,7 +382,7 @@ def test_rejected_records_come_newest_first_and_once(path, readers):
 
 def test_sizes_count_rows_and_files(path, readers):
     append(path, TASKS, [task(TaskKey(at(hour), "o", "u")) for hour in (1, 2)])
-    sizes = {row["table"]: row for row in TaskQueries(readers).sizes()}
+    sizes = {row["table"]: row for row in readers.sizes()}
     assert (sizes["tasks"]["rows"], sizes["tasks"]["files"]) == (2, 2)
     assert sizes["completions"]["rows"] == 0
     assert sizes["tasks"]["bytes"] > 0
@@ -410,7 +414,7 @@ def test_a_deferred_task_is_folded_from_its_operations_and_what_was_merged_since
     assert (readers.task(merged).command.offset, readers.task(merged).cancelled) == (1, True)
     assert readers.task(key._replace(time_us=key.time_us + 1)) is None
     assert [row.command.offset for row in readers.lane(partition_of("o", 4), "o", None, 9)] == [7, 6, 1]
-    assert [row["uniqueness_key"] for row in TaskQueries(readers).tasks(Filter(), 9, now=at(1))] == ["a", "b", "c"]
+    assert [row["uniqueness_key"] for row in TaskPages(readers).page(TaskFilter(), 9, now=at(1))] == ["a", "b", "c"]
 
 
 def test_what_is_near_is_read_from_tasks_alone(path, readers):
@@ -418,9 +422,9 @@ def test_what_is_near_is_read_from_tasks_alone(path, readers):
     append(path, TASKS, [task(near, 2)])
     deferred(path, task(stale, 1), task(far, 3), until=at(9))
     readers.frame = spied(readers.frame, seen := [])
-    listings = TaskQueries(readers)
-    assert [row["scheduled_time"] for row in listings.tasks(Filter(), 1, now=0)] == [at(8)]
-    assert [row["scheduled_time"] for row in listings.tasks(Filter(stop_us=at(9)), 9, now=0)] == [at(8)]
+    pages, soon = TaskPages(readers), TaskFilter((Range("scheduled", None, at(9)),))
+    assert [row["scheduled_time"] for row in pages.page(TaskFilter(), 1, now=0)] == [at(8)]
+    assert [row["scheduled_time"] for row in pages.page(soon, 9, now=0)] == [at(8)]
     assert (
         len(readers.lane(partition_of("o", 4), "o", None, 9, at(9) - 1))
         == len(readers.lane(partition_of("o", 4), "o", None, 1))
@@ -428,7 +432,7 @@ def test_what_is_near_is_read_from_tasks_alone(path, readers):
     )
     assert readers.task(stale) is None
     assert DEFERRED.name not in seen
-    assert [row["scheduled_time"] for row in listings.tasks(Filter(), 2, now=0)] == [at(8), at(10)]
+    assert [row["scheduled_time"] for row in pages.page(TaskFilter(), 2, now=0)] == [at(8), at(10)]
     assert DEFERRED.name in seen
 
 
@@ -441,7 +445,7 @@ def test_deferred_tasks_are_read_for_their_own_partition_only(path, readers):
     for number, key in keys.items():
         assert [row.command.key for row in openings.partition(number, mark, at(11), bound)] == [key]
         assert list(openings.cancelled(number, mark, at(9), at(11))) == []
-        found = TaskQueries(readers).tasks(Filter(partition=number), 9, now=at(1))
+        found = TaskPages(readers).page(TaskFilter(partition=number), 9, now=at(1))
         assert [row["ordering_id"] for row in found] == [key.ordering_id]
 
 
@@ -470,7 +474,8 @@ def test_a_deferred_overwrite_moves_a_task_to_another_queue(path, readers):
     key = TaskKey(at(10), "o", "u")
     deferred(path, task(key, 1, queue="old"), task(key, 2, queue="new"), until=at(9))
     for queue, count in (("old", 0), ("new", 1)):
-        assert len(TaskQueries(readers).tasks(Filter(queue=queue, states=["scheduled"]), 9, now=at(1))) == count
+        wanted = TaskFilter((OneOf("queue", (queue,)), OneOf("state", ("scheduled",))))
+        assert TaskPages(readers).count(wanted, now=at(1)) == count
 
 
 def test_files_tell_where_rows_lie(path, readers):

@@ -15,7 +15,6 @@ from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages, Urgency
-from scylla_spark.io.delta.task_queries import Filter, TaskQueries
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, TASKS
 from tests.support.delta_tables import append, at, fact, make, task
 
@@ -70,9 +69,7 @@ def test_tags_choose_tasks_and_are_shown(path):
 
 def test_pages_say_what_the_tables_say(path):
     fill(path)
-    readers = TableReader(path)
-    expected = TaskQueries(readers).tasks(Filter(), 100, now=NOW)
-    assert TaskPages(readers).page(ALL, 100, now=NOW) == expected
+    expected = TaskPages(TableReader(path)).page(ALL, 100, now=NOW)
     assert {row["state"] for row in expected} >= {
         "succeeded",
         "failed",
@@ -142,7 +139,7 @@ def test_what_is_remembered_follows_the_tables(path):
     append(path, COMPLETIONS, [fact(late, 1, "succeeded", 20)])
     append(path, TASKS, [task(key(8, 5, "new"), 99)])
     changed = pages.page(ALL, 100, now=NOW)
-    assert changed == TaskQueries(readers).tasks(Filter(), 100, now=NOW)
+    assert changed == TaskPages(readers).page(ALL, 100, now=NOW)
     assert len(changed) == len(first) + 1
     assert pages.count(read_filter("state:succeeded", NOW), now=NOW) == 2
 
@@ -154,7 +151,7 @@ def test_only_hours_that_changed_are_read_again(path, monkeypatch):
     monkeypatch.setattr(
         TaskPages,
         "_hours",
-        lambda self, view, hours, until, **more: read.append(list(hours)) or kept(self, view, hours, until, **more),
+        lambda self, view, hours, *more: read.append(list(hours)) or kept(self, view, hours, *more),
     )
     pages.count(ALL, now=NOW)
     append(path, COMPLETIONS, [fact(key(10, 10, "lane-1", "u10"), 1, "succeeded", 20)])
@@ -188,7 +185,7 @@ def test_far_tasks_are_folded_in_wherever_near_ends(path, minute):
     readers = TableReader(path)
     pages = TaskPages(readers)
     rows = pages.page(ALL, 100, now=NOW)
-    assert rows == TaskQueries(readers).tasks(Filter(), 100, now=NOW)
+    assert rows == TaskPages(readers).page(ALL, 100, now=NOW)
     assert len(rows) == 25
     assert (rows[-1]["ordering_id"], rows[-1]["queue"], rows[-1]["state"]) == ("far", "mail", "cancelled")
     assert pages.count(read_filter("priority:9", NOW), now=NOW) == 1

@@ -145,6 +145,8 @@ def test_a_window_lists_what_is_still_to_run(run):
         (["task", "list", "--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T19:00:00Z", "--limit", "5"], "8 hours"),
         (["task", "list", "--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T10:00:00Z", "--limit", "5"], "empty"),
         (["task", "list", "--limit", "0"], "limit"),
+        (["task", "list", "--limit", "10001"], "limit"),
+        (["task", "list", "--state", "done"], "no state"),
         (["task", "list", "--limit", "many"], "--limit"),
         (["task", "list", "--state", "done"], "States:"),
         (["task", "list", "--from", "yesterday"], "no instant"),
@@ -254,7 +256,7 @@ def test_debug_lets_the_error_through(data):
 
 
 def test_a_defect_is_two_lines_and_exit_code_70(run, monkeypatch):
-    monkeypatch.setattr("scylla_spark.cli.commands.task_list.state_names", lambda names: 1 / 0)
+    monkeypatch.setattr("scylla_spark.cli.commands.task_list.check_limit", lambda names: 1 / 0)
     code, _, err = run("task", "list")
     assert code == ExitCode.DEFECT == 70
     assert err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
@@ -265,7 +267,7 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
     def interrupted(names):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("scylla_spark.cli.commands.task_list.state_names", interrupted)
+    monkeypatch.setattr("scylla_spark.cli.commands.task_list.check_limit", interrupted)
     assert run("task", "list")[0] == 130
 
 

@@ -13,7 +13,6 @@ from scylla_spark.client.partition_status import partition_rows
 from scylla_spark.client.tokens import statuses
 from scylla_spark.clock import iso_of, now_us
 from scylla_spark.io.delta.newest_commits import newest_commits
-from scylla_spark.io.delta.task_queries import TaskQueries
 
 routes = Routes()
 
@@ -107,7 +106,7 @@ async def list_partitions(api: Asked) -> Response:
 @routes.get("/v1/system/tables", TablesView)
 def list_tables(api: Asked) -> Response:
     """List rows, files and bytes of all tables."""
-    return answer({"tables": TaskQueries(api.scheduler.connection.readers).sizes()})
+    return answer({"tables": api.scheduler.connection.readers.sizes()})
 
 
 @routes.get("/v1/system/commits", CommitsView)

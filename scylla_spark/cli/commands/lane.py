@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import context
+from scylla_spark.cli.context import check_limit, context
 from scylla_spark.cli.task_ids import task_key
 from scylla_spark.errors import ConflictError, NotFoundError
 
@@ -29,8 +29,6 @@ def show(
     limit: Annotated[int, typer.Option(help="Most tasks")] = 20,
 ) -> None:
     """Show what a lane is doing and its next tasks: from its dispatcher, else from the tables."""
-    from scylla_spark.io.delta.task_queries import check_limit
-
     check_limit(limit)
     cli = context(ctx)
     with cli.scheduler() as scheduler:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.cli.context import Context, check_limit, context, instant
 from scylla_spark.cli.output import printable
 
 if TYPE_CHECKING:
+    from scylla_spark.io.delta.rejected_records import RejectedRecords
     from scylla_spark.io.kafka.command_sender import Record
 
 app = typer.Typer(help="Look at records that were refused, and send them again.", no_args_is_help=True)
@@ -26,7 +27,7 @@ def list_(ctx: typer.Context, reason: Reason = None, since: Since = None, limit:
     cli = context(ctx)
     rows: list[dict[str, Any]] = []
     chosen = _chosen(cli, reason, since, limit)
-    for portion in cli.listings().rejected().whole(chosen) if _tells_values(cli) else [chosen]:
+    for portion in _records(cli).whole(chosen) if _tells_values(cli) else [chosen]:
         rows += map(_shown, portion)
     cli.output.rows(rows, ("appended_at", "place", "reason", "detail"), empty="No refused records in the tables.")
 
@@ -52,7 +53,7 @@ def replay(
 
         def judged() -> Iterator[list[tuple[dict[str, Any], Record | str]]]:
             """Some rows at a time, because their values may be a MiB each."""
-            for portion in cli.listings().rejected().whole(rows):
+            for portion in _records(cli).whole(rows):
                 yield [
                     (row, repaired(row["value"], scheduler.connection.rules, moment, reschedule=now)) for row in portion
                 ]
@@ -74,12 +75,16 @@ def replay(
             cli.output.record({"sent": good, "refused_again": len(rows) - good})
 
 
-def _chosen(cli: Context, reason: str | None, since: str | None, limit: int) -> list[dict[str, Any]]:
-    from scylla_spark.io.delta.task_queries import check_limit
+def _records(cli: Context) -> RejectedRecords:
+    from scylla_spark.io.delta.rejected_records import RejectedRecords
 
+    return RejectedRecords(cli.readers())
+
+
+def _chosen(cli: Context, reason: str | None, since: str | None, limit: int) -> list[dict[str, Any]]:
     check_limit(limit)
     since_us = None if since is None else instant(since)
-    return cli.listings().rejected().chosen(limit, reason=reason, since_us=since_us)
+    return _records(cli).chosen(limit, reason=reason, since_us=since_us)
 
 
 def _tells_values(cli: Context) -> bool:

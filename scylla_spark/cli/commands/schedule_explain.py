@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.cli.context import Context, check_limit, context, instant
 from scylla_spark.cli.output import printable
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def fires(
     """List what was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
     from scylla_spark.client.schedules.explanation import gone
     from scylla_spark.client.schedules.history import history
-    from scylla_spark.io.delta.task_queries import check_limit
 
     check_limit(limit)
     cli = context(ctx)

@@ -37,7 +37,7 @@ def stats(
     """Show the size of every table, or the status of the service per partition."""
     cli = context(ctx)
     if not partitions:
-        cli.output.rows(cli.listings().sizes(), ("table", "rows", "files", "bytes", "version"))
+        cli.output.rows(cli.readers().sizes(), ("table", "rows", "files", "bytes", "version"))
         return
     with cli.scheduler() as scheduler:
         rows = _partitions(cli, scheduler)
@@ -69,7 +69,7 @@ def _tidy(cli: Context, work: Callable[[Ingest], None]) -> None:
     from scylla_spark.services.ingest.ingest import Ingest
 
     settings = cli.settings()
-    before = cli.listings().sizes()
+    before = cli.readers().sizes()
     spark = open_session(settings, "scylla-spark table", services=True)
     ingest = Ingest(spark, settings)
     try:
@@ -86,7 +86,7 @@ def _tidy(cli: Context, work: Callable[[Ingest], None]) -> None:
             for name in ("rows", "files")
             for when, side in (("before", old), ("after", new))
         }
-        for old, new in zip(before, cli.listings().sizes(), strict=True)
+        for old, new in zip(before, cli.readers().sizes(), strict=True)
     ]
     cli.output.rows(rows, ("table", "rows_before", "rows_after", "files_before", "files_after"))
 

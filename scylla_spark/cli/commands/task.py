@@ -15,10 +15,10 @@ from scylla_spark.errors import ArgumentError, ConflictError, ExitCode
 
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
+    from scylla_spark.core.tasks.filter import TaskFilter
     from scylla_spark.core.tasks.key import TaskKey
     from scylla_spark.core.tasks.status import Attempt, TaskStatus
     from scylla_spark.core.tasks.task import Failure
-    from scylla_spark.io.delta.task_queries import Filter
 
 app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
 
@@ -287,19 +287,45 @@ def _cancel_one(cli: Context, scheduler: Scheduler, key: TaskKey, timeout: str, 
 
 def _filter(
     states: list[str], queue: str | None, ordering_id: str | None, start: str | None, stop: str | None
-) -> Filter:
-    from scylla_spark.io.delta.task_queries import Filter
-
+) -> TaskFilter:
     if not (queue or ordering_id or start or stop):
         raise ArgumentError("Which tasks?", hint="Pass a key, or choose by --queue, --ordering-id, --from, --to.")
-    return Filter(state_names(states), queue, ordering_id, start_us=moment(start), stop_us=moment(stop))
+    return chosen_by(states, queue=queue, ordering_id=ordering_id, start=start, stop=stop)
 
 
-def _chosen(cli: Context, wanted: Filter) -> list[TaskKey]:
+def chosen_by(
+    states: list[str] | None,
+    *,
+    queue: str | None,
+    ordering_id: str | None,
+    start: str | None,
+    stop: str | None,
+    handler: str | None = None,
+    partition: int | None = None,
+) -> TaskFilter:
+    """The filter that the options of a command write; None does not restrict.
+
+    Raises:
+        ArgumentError: there is no such state, or no such instant.
+    """
+    from scylla_spark.core.tasks.filter import OneOf, Range, TaskFilter
+
+    given = {"state": state_names(states), "queue": queue, "lane": ordering_id, "handler": handler}
+    conditions: list[OneOf | Range] = [
+        OneOf(name, (value,) if isinstance(value, str) else tuple(value))
+        for name, value in given.items()
+        if value is not None
+    ]
+    if start is not None or stop is not None:
+        conditions.append(Range("scheduled", moment(start), moment(stop)))
+    return TaskFilter(tuple(conditions), partition=partition)
+
+
+def _chosen(cli: Context, wanted: TaskFilter) -> list[TaskKey]:
     from scylla_spark.clock import now_us
     from scylla_spark.core.tasks.key import TaskKey
 
-    rows = cli.listings().tasks(wanted, _BULK, now=now_us())
+    rows = cli.pages().page(wanted, _BULK, now=now_us())
     if len(rows) == _BULK:
         cli.output.say(f"Only the first {_BULK} are taken; call again for the rest.")
     return [TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]) for row in rows]
@@ -337,10 +363,17 @@ def alone(*others: object) -> None:
 
 
 def state_names(names: list[str] | None) -> list[str] | None:
-    """States of --state; `open` means all open states."""
-    from scylla_spark.task_states import OPEN
+    """States of --state; `open` means all open states.
 
-    return None if not names else [state for name in names for state in (OPEN if name == "open" else (name,))]
+    Raises:
+        ArgumentError: there is no such state.
+    """
+    from scylla_spark.task_states import OPEN, STATES
+
+    found = [state for name in names or () for state in (OPEN if name == "open" else (name,))]
+    if unknown := set(found) - set(STATES):
+        raise ArgumentError(f"There is no state {sorted(unknown)}.", hint=f"States: {', '.join(STATES)}.")
+    return found or None
 
 
 def moment(text: str | None) -> int | None:

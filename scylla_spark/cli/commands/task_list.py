@@ -16,15 +16,16 @@ from scylla_spark.cli.commands.task import (
     States,
     Stop,
     alone,
+    chosen_by,
     moment,
-    state_names,
 )
-from scylla_spark.cli.context import Context, context
+from scylla_spark.cli.context import Context, check_limit, context
 from scylla_spark.cli.output import printable
 from scylla_spark.cli.task_ids import task_key
 from scylla_spark.errors import ArgumentError, UnreachableError
 
 _COLUMNS: Final = ("key", "state", "reason", "handler", "queue", "attempts")
+MAX_WINDOW_US: Final = 8 * 3_600_000_000
 _MOST_READ: Final = 10_000  # records that the tables do not have yet
 
 
@@ -52,13 +53,10 @@ def list_(
     ] = False,
 ) -> None:
     """List tasks from the tables, the latest first; with --from and --to those still to run in at most 8 hours, the earliest first."""
-    from dataclasses import replace
-    from functools import partial
-
     from scylla_spark.clock import now_us
-    from scylla_spark.core.tasks.filter import read_filter
+    from scylla_spark.core.tasks.filter import OneOf, read_filter
     from scylla_spark.core.tasks.state import READY
-    from scylla_spark.io.delta.task_queries import Filter, check_limit
+    from scylla_spark.task_states import OPEN
 
     cli = context(ctx)
     if chosen is not None:
@@ -72,15 +70,21 @@ def list_(
         )
     now, most = now_us(), 100 if limit is None else limit
     last = task_key(cli, [after]) if after else None
-    wanted = Filter(state_names(state), queue, ordering_id, partition, handler, moment(start), moment(stop))
+    check_limit(most)
     if chosen is not None:
-        check_limit(most)
-        page = cli.pages().urgent_page if urgent else partial(cli.pages().newest_page, before=last)
-        rows = page(read_filter(chosen, now), most, now=now)
-    elif window:
-        rows = cli.listings().scheduled(replace(wanted, after=last), most, now=now)
+        wanted = read_filter(chosen, now)
     else:
-        rows = cli.listings().tasks(replace(wanted, before=last), most, now=now, newest_first=True)
+        wanted = chosen_by(
+            state, queue=queue, ordering_id=ordering_id, start=start, stop=stop, handler=handler, partition=partition
+        )
+    if urgent:
+        rows = cli.pages().urgent_page(wanted, most, now=now)
+    elif window:
+        _check_window(moment(start), moment(stop))
+        still_open = wanted._replace(conditions=(*wanted.conditions, OneOf("state", OPEN)))
+        rows = cli.pages().page(still_open, most, now=now, after=last)
+    else:
+        rows = cli.pages().newest_page(wanted, most, now=now, before=last)
     waiting = _waiting(cli) if any(row["state"] == READY for row in rows) else {}
     shown = [{"key": _key_of(row)} | printable(row, TIMES) | {"reason": None} for row in rows]
     for row in shown:
@@ -92,6 +96,19 @@ def list_(
         cli.output.say(f"There may be more: --after {_key_of(rows[-1])}")
     if not cli.output.quiet:
         _say_what_is_missing(cli)
+
+
+def _check_window(start_us: int | None, stop_us: int | None) -> None:
+    """Refuses a window that is empty or too wide.
+
+    Raises:
+        ArgumentError: it is.
+    """
+    width_us = (stop_us or 0) - (start_us or 0)
+    if width_us <= 0:
+        raise ArgumentError("The window is empty: its start is not before its end.")
+    if width_us > MAX_WINDOW_US:
+        raise ArgumentError("The window is wider than 8 hours.", hint="Ask for less, and go on from its end.")
 
 
 def _key_of(row: dict[str, Any]) -> str:

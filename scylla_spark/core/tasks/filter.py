@@ -51,10 +51,17 @@ class Range(NamedTuple):
 
 
 class TaskFilter(NamedTuple):
-    """What must hold of a task; nothing: all tasks. `queues` are those that whoever asks may see: no text of a filter names them."""
+    """The conditions on a task; without any, all tasks pass.
+
+    Attributes:
+        conditions: which must all hold.
+        queues: those that the caller may see; the text of a filter does not name them.
+        partition: only tasks of this partition; the text of a filter does not name it, either.
+    """
 
     conditions: tuple[OneOf | Range, ...] = ()
     queues: QueueBounds = ALL_QUEUES
+    partition: int | None = None
 
 
 class _Value(NamedTuple):

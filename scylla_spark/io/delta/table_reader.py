@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote
@@ -56,6 +56,7 @@ from scylla_spark.schemas import (
     LOG_PROGRESS,
     PROGRESS,
     QUEUES,
+    TABLES,
     TASKS,
     Table,
 )
@@ -322,53 +323,26 @@ class TableReader:
             pruning[0].append(("hour", "<=", until_us // HOUR_US))
             within.append(pl.col("scheduled_time") <= pl.lit(from_us(until_us)))
 
-        def page(tasks: pl.LazyFrame, most: int) -> list[dict[str, Any]]:
-            return self._rows(self._uncompleted(tasks, pruning, within, most))
-
-        return [scan_row(row) for row in self.paged(pruning, within, until_us, limit, page)]
-
-    def paged(
-        self,
-        pruning: Pruning,
-        within: list[pl.Expr],
-        until_us: int | None,
-        limit: int,
-        page: Callable[[pl.LazyFrame, int], list[dict[str, Any]]],
-        *,
-        newest_first: bool = False,
-    ) -> list[dict[str, Any]]:
-        """The first rows that `page` finds among tasks; of near and far ones, the later are read only if the first are too few.
-
-        Args:
-            pruning: alternatives of conditions on `partition_id` and `hour`, by which files are left out.
-            within: conditions on key columns.
-            until_us: the conditions let no later scheduled time pass (microseconds since the epoch); None: any.
-            limit: most rows.
-            page: from tasks (columns of `tasks` without partition columns, one row per key) and most rows to rows in order.
-            newest_first: far ones come first.
-        """
         edge_us = self.folded_until_us()
+        tasks = self.frame(TASKS, pruning).filter(*within)
         if not reaches_far(until_us, edge_us):
-            return page(self.frame(TASKS, pruning).filter(*within), limit)
+            return self._uncompleted(tasks, pruning, within, limit)
         far = stands_far(edge_us)
-        rows: list[dict[str, Any]] = []
-        for beyond in (newest_first, not newest_first):
-            if len(rows) == limit:
-                break
-            tasks = self.frame(TASKS, pruning).filter(*within, far if beyond else ~far)
-            if beyond:
-                operations = self.deferred(around(edge_us, None), pruning).filter(*within, far)
-                tasks = folded(tasks, operations)
-            rows += page(tasks, limit - len(rows))
+        rows = self._uncompleted(tasks.filter(~far), pruning, within, limit)
+        if len(rows) < limit:
+            operations = self.deferred(around(edge_us, None), pruning).filter(*within, far)
+            rows += self._uncompleted(folded(tasks.filter(far), operations), pruning, within, limit - len(rows))
         return rows
 
-    def _uncompleted(self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], limit: int) -> pl.LazyFrame:
+    def _uncompleted(self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], limit: int) -> list[ScanRow]:
         """Those without completion, in key order, with `last_outcome`, `attempt`, `used`, `next_at` of the newest attempt."""
         # `tasks` was opened before completions: what ends in between counts as ended
         ended = self.frame(COMPLETIONS, pruning).filter(*within).select(*IDENTITY)
         rows = tasks.join(ended, on=IDENTITY, how="anti").sort(*IDENTITY).head(limit)
         attempts = newest_attempts(self.frame(ATTEMPTS, pruning).filter(*within))
-        return rows.join(attempts, on=IDENTITY, how="left", maintain_order="left")
+        return [
+            scan_row(row) for row in self._rows(rows.join(attempts, on=IDENTITY, how="left", maintain_order="left"))
+        ]
 
     def deferred(self, conditions: list[tuple[str, str, Any]], pruning: Pruning | None = None) -> pl.LazyFrame:
         """Columns of `tasks` without partition columns; file statistics leave out what cannot fulfil the conditions.
@@ -468,9 +442,12 @@ class TableReader:
             files = newest.get_add_actions(flatten=True)
             version = self._open[table.name].state.version
         rows, sizes = files["num_records"].to_pylist(), files["size_bytes"].to_pylist()
-        return {
-            "table": table.name, "rows": sum(number or 0 for number in rows), "files": len(sizes), "bytes": sum(sizes), "version": version,
-        }  # fmt: skip
+        counts = {"rows": sum(number or 0 for number in rows), "files": len(sizes), "bytes": sum(sizes)}
+        return {"table": table.name} | counts | {"version": version}
+
+    def sizes(self) -> list[dict[str, Any]]:
+        """Rows, files, bytes and version of all tables."""
+        return [self.size(table) for table in TABLES]
 
     def _at(self, table: Table, keys: Iterable[TaskKey]) -> pl.LazyFrame:
         partitions = self.rules().partitions

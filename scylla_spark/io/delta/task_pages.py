@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US
-from scylla_spark.core.tasks.filter import TaskFilter
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.filter import OneOf, TaskFilter
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.io.delta.open_table import UNKNOWN, State
 from scylla_spark.io.delta.past_status import as_it_was
-from scylla_spark.io.delta.rows import IDENTITY, after_key, around, before_key, folded, in_us, stands_far
+from scylla_spark.io.delta.rows import IDENTITY, Pruning, after_key, around, before_key, folded, in_us, stands_far
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_status_rows import (
     LISTED,
@@ -93,6 +93,22 @@ class _View(NamedTuple):
         return rows.get(share, 0) if share != _FAR else self.files[DEFERRED.name].rows.get(-1, 0)
 
 
+class _Kind(NamedTuple):
+    """The rows of an hour that are made and kept together.
+
+    Attributes:
+        detailed: with fingerprints and workers, which few ask for.
+        partition: only those of this partition; None: all.
+    """
+
+    detailed: bool
+    partition: int | None
+
+    def pruning(self, *hours: tuple[str, str, Any]) -> Pruning:
+        """Conditions by which files are left out."""
+        return [[*hours, *([] if self.partition is None else [("partition_id", "=", self.partition)])]]
+
+
 class TaskPages:
     """Answers by filter; thread safe.
 
@@ -106,13 +122,13 @@ class TaskPages:
         self._most = most_bytes
         self._lock = threading.Lock()
         self._files: dict[str, _Files] = {}
-        self._kept: OrderedDict[tuple[int, bool], tuple[tuple[Any, ...], pl.DataFrame]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, _Kind], tuple[tuple[Any, ...], pl.DataFrame]] = OrderedDict()
         self._bytes = 0
 
     def page(
         self, wanted: TaskFilter, limit: int, *, now: int, after: TaskKey | None = None, as_of_us: int | None = None
     ) -> list[dict[str, Any]]:
-        """Tasks in key order, as `TaskQueries.tasks` gives them.
+        """Tasks in key order.
 
         Args:
             wanted: which.
@@ -120,6 +136,9 @@ class TaskPages:
             now: microseconds since the epoch.
             after: only keys greater than this.
             as_of_us: as it was then, as far as rows tell (see `status_rows`), microseconds since the epoch; None: now.
+
+        Returns:
+            Rows with the columns `LISTED`; instants are microseconds since the epoch.
         """
         return [
             row
@@ -145,10 +164,9 @@ class TaskPages:
             after: only keys greater than this.
             as_of_us: as in `page`.
         """
-        moment, left = now if as_of_us is None else as_of_us, limit
-        later = [after_key(after)] if after is not None else []
-        for some in self._groups(wanted, after, as_of_us, _FIRST_ROWS):
-            rows = with_state(some, moment).filter(*later, *passing(wanted, moment)).select(*LISTED)
+        left = limit
+        for some in self._passing(wanted, now, as_of_us, _FIRST_ROWS, after=after):
+            rows = some.select(*LISTED)
             found = (rows if left is None else rows.head(left)).collect()
             yield found
             left = None if left is None else left - len(found)
@@ -169,11 +187,10 @@ class TaskPages:
         """
         import polars as pl
 
-        moment = now if as_of_us is None else as_of_us
         later = [_behind(after)] if after is not None else []
         best: pl.DataFrame | None = None
-        for some in self._groups(wanted, None, as_of_us, _READ_ROWS):
-            rows = with_state(some, moment).filter(*later, *passing(wanted, moment)).select(*LISTED)
+        for some in self._passing(wanted, now, as_of_us, _READ_ROWS):
+            rows = some.filter(*later).select(*LISTED)
             parts = [rows] if best is None else [best.lazy(), rows]
             best = _by_urgency(pl.concat(parts)).head(limit).collect()
         return [] if best is None else in_us(best.lazy()).collect().to_dicts()
@@ -190,12 +207,10 @@ class TaskPages:
             before: only keys smaller than this.
             as_of_us: as in `page`.
         """
-        moment = now if as_of_us is None else as_of_us
-        earlier = [before_key(before)] if before is not None else []
         found: list[dict[str, Any]] = []
-        for some in self._groups(wanted, None, as_of_us, _FIRST_ROWS, before=before, newest_first=True):
-            rows = with_state(some, moment).filter(*earlier, *passing(wanted, moment)).select(*LISTED)
-            found += reversed(in_us(rows.tail(limit - len(found))).collect().to_dicts())
+        for some in self._passing(wanted, now, as_of_us, _FIRST_ROWS, before=before, newest_first=True):
+            rows = some.select(*LISTED).tail(limit - len(found))
+            found += reversed(in_us(rows).collect().to_dicts())
             if len(found) == limit:
                 break
         return found
@@ -210,11 +225,8 @@ class TaskPages:
         """
         import polars as pl
 
-        moment = now if as_of_us is None else as_of_us
-        return sum(
-            int(with_state(some, moment).filter(*passing(wanted, moment)).select(pl.len()).collect().item())
-            for some in self._groups(wanted, None, as_of_us, _READ_ROWS)
-        )
+        rows = self._passing(wanted, now, as_of_us, _READ_ROWS)
+        return sum(int(some.select(pl.len()).collect().item()) for some in rows)
 
     def totals(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> list[dict[str, Any]]:
         """How many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`.
@@ -226,38 +238,42 @@ class TaskPages:
         """
         import polars as pl
 
-        moment = now if as_of_us is None else as_of_us
-        parts = [
-            with_state(some, moment)
-            .filter(*passing(wanted, moment))
-            .group_by("queue", "state")
-            .agg(count=pl.len())
-            .collect()
-            for some in self._groups(wanted, None, as_of_us, _READ_ROWS)
-        ]
+        rows = self._passing(wanted, now, as_of_us, _READ_ROWS)
+        parts = [some.group_by("queue", "state").agg(count=pl.len()).collect() for some in rows]
         if not parts:
             return []
         return pl.concat(parts).group_by("queue", "state").agg(pl.col("count").sum()).sort("queue", "state").to_dicts()
 
     def keys(self, wanted: TaskFilter, *, now: int) -> Iterator[list[TaskKey]]:
         """The keys of all tasks that pass, in order, some at a time."""
-        for some in self._groups(wanted, None, None, _READ_ROWS):
-            rows = in_us(with_state(some, now).filter(*passing(wanted, now)).select(*IDENTITY)).collect()
+        for some in self._passing(wanted, now, None, _READ_ROWS):
+            rows = in_us(some.select(*IDENTITY)).collect()
             yield [TaskKey(*row) for row in rows.iter_rows()]
 
     # -- shares -----------------------------------------------------------------------------------------------------------
 
-    def _groups(
-        self, wanted: TaskFilter, after: TaskKey | None, as_of_us: int | None, least: int, *, before: TaskKey | None = None,
+    def _passing(
+        self,
+        wanted: TaskFilter,
+        now: int,
+        as_of_us: int | None,
+        least: int,
+        *,
+        after: TaskKey | None = None,
+        before: TaskKey | None = None,
         newest_first: bool = False,
-    ) -> Iterator[pl.LazyFrame]:  # fmt: skip
-        """Rows of `status_rows` in key order: so many tasks first, then twice as many, and so on up to a bound.
+    ) -> Iterator[pl.LazyFrame]:
+        """Rows of `with_state` that pass, in key order: of so many tasks first, then of twice as many, and so on up to a bound.
 
         With `newest_first` the last of them come first; within a group they stand in key order all the same.
         """
         import polars as pl
 
-        view, detailed = self._view(), asks_for_details(wanted)
+        moment = now if as_of_us is None else as_of_us
+        conditions = passing(wanted, moment)
+        conditions += [after_key(after)] if after is not None else []
+        conditions += [before_key(before)] if before is not None else []
+        view, kind = self._view(), self._kind(wanted)
         begin_us, end_us = scheduled_within(wanted)
         end_us = end_us if before is None else min(end_us, before.time_us + 1)
         first = max(begin_us, after.time_us if after is not None else 0) // HOUR_US
@@ -266,8 +282,14 @@ class TaskPages:
             shares.pop()
         order = list(reversed(shares)) if newest_first else shares
         for group in _grouped(order, view.size, least, _READ_ROWS):
-            frames = self._frames(view, sorted(group), as_of_us, detailed=detailed)
-            yield pl.concat([frame.lazy() for frame in frames])
+            frames = self._frames(view, sorted(group), as_of_us, kind)
+            yield with_state(pl.concat([frame.lazy() for frame in frames]), moment).filter(*conditions)
+
+    def _kind(self, wanted: TaskFilter) -> _Kind:
+        lanes = [one.values for one in wanted.conditions if isinstance(one, OneOf) and one.field == "lane"]
+        if wanted.partition is None and len(lanes) == 1 and len(lanes[0]) == 1:
+            wanted = wanted._replace(partition=partition_of(lanes[0][0], self._readers.rules().partitions))
+        return _Kind(asks_for_details(wanted), wanted.partition)
 
     def _view(self) -> _View:
         edge_us = self._readers.folded_until_us()
@@ -279,35 +301,33 @@ class TaskPages:
                     self._files[table.name] = _by_hour(state, found)
             return _View(edge_us, dict(self._files))
 
-    def _frames(
-        self, view: _View, shares: Sequence[int], as_of_us: int | None, *, detailed: bool
-    ) -> list[pl.DataFrame]:
+    def _frames(self, view: _View, shares: Sequence[int], as_of_us: int | None, kind: _Kind) -> list[pl.DataFrame]:
         """Rows of shares; those with fingerprints and workers are made and kept beside those without, as few ask for them."""
         if as_of_us is not None:
-            return self._past(view, shares, as_of_us, detailed=detailed)
+            return self._past(view, shares, as_of_us, kind)
         with self._lock:
-            missing = [share for share in shares if self._kept.get((share, detailed), (None,))[0] != view.mark(share)]
-            found = dict(self._read(view, missing, None, detailed=detailed))
+            missing = [share for share in shares if self._kept.get((share, kind), (None,))[0] != view.mark(share)]
+            found = dict(self._read(view, missing, None, kind))
             for share, frame in found.items():
-                self._keep((share, detailed), view.mark(share), frame)
+                self._keep((share, kind), view.mark(share), frame)
             for share in shares:
                 if share not in found:
-                    found[share] = self._kept[share, detailed][1]
-                    self._kept.move_to_end((share, detailed))
+                    found[share] = self._kept[share, kind][1]
+                    self._kept.move_to_end((share, kind))
             self._trim()
         return [found[share] for share in shares]
 
-    def _past(self, view: _View, shares: Sequence[int], as_of_us: int, *, detailed: bool) -> list[pl.DataFrame]:
+    def _past(self, view: _View, shares: Sequence[int], as_of_us: int, kind: _Kind) -> list[pl.DataFrame]:
         """Shares as they were; of most, what is kept of now tells enough."""
         found = {
             share: as_it_was(frame, as_of_us)
-            for share, frame in zip(shares, self._frames(view, shares, None, detailed=detailed), strict=True)
+            for share, frame in zip(shares, self._frames(view, shares, None, kind), strict=True)
         }
         unknown = [share for share, frame in found.items() if frame is None]
-        found |= dict(self._read(view, unknown, as_of_us, detailed=detailed))
+        found |= dict(self._read(view, unknown, as_of_us, kind))
         return [frame for share in shares if (frame := found[share]) is not None]
 
-    def _keep(self, share: tuple[int, bool], mark: tuple[Any, ...], frame: pl.DataFrame) -> None:
+    def _keep(self, share: tuple[int, _Kind], mark: tuple[Any, ...], frame: pl.DataFrame) -> None:
         old = self._kept.pop(share, None)
         self._bytes += _size(frame) - (_size(old[1]) if old is not None else 0)
         self._kept[share] = (mark, frame)
@@ -318,25 +338,25 @@ class TaskPages:
             self._bytes -= _size(frame)
 
     def _read(
-        self, view: _View, shares: Sequence[int], until_us: int | None, *, detailed: bool
+        self, view: _View, shares: Sequence[int], until_us: int | None, kind: _Kind
     ) -> Iterator[tuple[int, pl.DataFrame]]:
         """Reads shares, many small hours together."""
         hours = [share for share in shares if share != _FAR]
         for group in _grouped(hours, view.size, _READ_ROWS, _READ_ROWS):
-            yield from self._hours(view, group, until_us, detailed=detailed)
+            yield from self._hours(view, group, until_us, kind)
         if _FAR in shares:
-            yield _FAR, self._far(view, until_us, detailed=detailed)
+            yield _FAR, self._far(view, until_us, kind)
 
     def _hours(
-        self, view: _View, hours: list[int], until_us: int | None, *, detailed: bool
+        self, view: _View, hours: list[int], until_us: int | None, kind: _Kind
     ) -> Iterator[tuple[int, pl.DataFrame]]:
         import polars as pl
 
-        read = self._of([[("hour", "in", hours)]])
+        read = self._of(kind.pruning(("hour", "in", hours)))
         tasks = read(TASKS)
         if view.edge_us < ALL_FOLDED_US:
             tasks = tasks.filter(~stands_far(view.edge_us))
-        rows = status_rows(tasks, read(COMPLETIONS), read(ATTEMPTS), until_us, detailed=detailed).sort(*IDENTITY)
+        rows = status_rows(tasks, read(COMPLETIONS), read(ATTEMPTS), until_us, detailed=kind.detailed).sort(*IDENTITY)
         hour = (pl.col("scheduled_time").dt.epoch("us") // HOUR_US).alias("hour")
         parts = rows.with_columns(hour).collect().partition_by("hour", as_dict=True, include_key=False)
         empty = rows.limit(0).collect() if len(parts) < len(hours) else None
@@ -345,24 +365,27 @@ class TaskPages:
             assert found is not None
             yield one, found
 
-    def _far(self, view: _View, until_us: int | None, *, detailed: bool) -> pl.DataFrame:
+    def _far(self, view: _View, until_us: int | None, kind: _Kind) -> pl.DataFrame:
         edge_us = view.edge_us
-        read = self._of([[("hour", ">=", edge_us // HOUR_US)]])
+        read = self._of(kind.pruning(("hour", ">=", edge_us // HOUR_US)))
         far = stands_far(edge_us)
-        operations = self._readers.deferred(around(edge_us, None)).filter(far)
+        operations = self._readers.deferred(around(edge_us, None), kind.pruning()).filter(far)
         tasks = folded(read(TASKS).filter(far), operations)
         ends = [read(table).filter(far) for table in (COMPLETIONS, ATTEMPTS)]
-        return status_rows(tasks, ends[0], ends[1], until_us, detailed=detailed).sort(*IDENTITY).collect()
+        return status_rows(tasks, ends[0], ends[1], until_us, detailed=kind.detailed).sort(*IDENTITY).collect()
 
-    def _of(self, pruning: Any) -> Callable[[Table], pl.LazyFrame]:
+    def _of(self, pruning: Pruning) -> Callable[[Table], pl.LazyFrame]:
         return lambda table: self._readers.frame(table, pruning)
 
 
 def _grouped(shares: Iterable[int], size: Callable[[int], int], least: int, most: int) -> Iterator[list[int]]:
-    """Shares in order, so many rows together at least, the next time twice as many, up to a bound."""
+    """Shares in order, so many rows together at least, the next time twice as many, up to a bound; what is far begins a group."""
     group: list[int] = []
     rows = 0
     for share in shares:
+        if share == _FAR and group:
+            yield group
+            group, rows = [], 0
         group.append(share)
         rows += size(share)
         if rows >= least:

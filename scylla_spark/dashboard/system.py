@@ -17,7 +17,7 @@ from scylla_spark.dashboard.value_texts import segment
 TABS: Final = (
     ("system", "Processes"),
     ("system/tables", "Tables and ingest"),
-    ("system/rejected", "Refused records"),
+    ("system/rejected", "Rejected records"),
     ("system/audit", "Audit"),
     ("system/tokens", "Tokens"),
 )
@@ -69,7 +69,7 @@ async def tables(page: Page) -> Response:
 
 
 async def rejected(page: Page) -> Response:
-    """Refused records, the newest first; with `preview` also what sending them again would do."""
+    """Rejected records, the newest first; with `preview` also what sending them again would do."""
     asked = page.request.query_params
     if not asked.get("preview"):
         return await _refused(page, asked, None)
@@ -92,12 +92,12 @@ async def replay(page: Page) -> Response:
     found = await page.own.post("/v1/rejected:replay", **wanted)
     return page.goes(
         "/ui/system/rejected",
-        f"{found['sent']} records were sent again; {found['refused_again']} would be refused again.",
+        f"{found['sent']} records were sent again; {found['refused_again']} would be rejected again.",
     )
 
 
 async def audit(page: Page) -> Response:
-    """Who changed what over HTTP, and who was not allowed to."""
+    """Changes over HTTP, and refused requests."""
     asked = {name: page.asked(name) for name in ("token", "operation")}
     before = page.asked("before")
     found = await page.own.get(

@@ -109,7 +109,7 @@ def test_many_schedules_stand_on_pages(client):
 def test_a_schedule_leads_to_its_runs_and_a_run_to_its_schedule(client, tmp_path):
     run = TaskKey(at(8), "lane", f"{NAME}/2026-01-01T08:00:00Z/1")
     append(f"{tmp_path}/tables", TASKS, [task(run)])
-    (link,) = re.findall(r'href="([^"]+)">All its runs', client.get(f"/ui/schedules/{PATH}").text)
+    (link,) = re.findall(r'href="([^"]+)">All runs', client.get(f"/ui/schedules/{PATH}").text)
     assert id_of(run) in client.get(unescape(link)).text
     assert f'href="/ui/schedules/{PATH}"' in client.get(f"/ui/tasks/{id_of(run)}").text
 
@@ -257,7 +257,7 @@ def test_a_schedule_that_never_was_is_a_page(look):
 
 
 def test_a_backfill_shows_how_far_it_is_and_is_paused_resumed_and_cancelled(client, site):
-    assert "Backfills, the newest first" not in seen(client.get(f"/ui/schedules/{PATH}"))
+    assert "Backfills, newest first" not in seen(client.get(f"/ui/schedules/{PATH}"))
     window = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-05T00:00:00Z"}
     client.post(f"/v1/schedules/{PATH}:backfill", json=window)
     planner = site.connection.plan.planner

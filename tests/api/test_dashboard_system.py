@@ -67,7 +67,7 @@ def test_every_part_of_the_screen_is_a_page_also_without_brokers(look, path):
 
 def test_kafka_that_is_away_is_told_of_and_partitions_are_shown_all_the_same(look):
     page = seen(look.get("/ui/system"))
-    assert "Kafka cannot be asked." in page
+    assert "Kafka does not answer." in page
     assert "No dispatcher answers." in page
     assert "0 of 4" in page
 
@@ -83,7 +83,7 @@ def test_dispatchers_are_put_together_from_their_partitions(client, monkeypatch)
     assert "a:1 answers 0, 1 7, 8 2 20 6" in page
     assert "b:1 silent 2" in page
     assert "3 of 4" in page
-    assert "lack tasks 8" in page, "records that the tables lack"
+    assert "Not in the tables yet tasks 8" in page
 
 
 def test_what_was_written_is_shown_with_its_phases(client, site):
@@ -112,7 +112,7 @@ def test_refused_records_are_sent_again_only_after_a_preview(client, site, tmp_p
     answer = sent(client, "/ui/system/rejected/replay", preview, reason="", since="", limit="50", now="")
     assert answer.status_code == 303
     assert len(site.connection.sender.records) == 2
-    assert "2 records were sent again; 1 would be refused again." in seen(
+    assert "2 records were sent again; 1 would be rejected again." in seen(
         client.get("/ui/system/rejected", headers=ORIGIN)
     )
 

@@ -140,7 +140,7 @@ def chosen(client, page, act, *keys):
 def test_tasks_that_are_chosen_are_acted_on_and_no_others(client, site, monkeypatch):
     shorten_patience(monkeypatch)
     page = client.get("/ui/tasks", params={"filter": "lane:cust-9"})
-    assert f'value="{id_of(site.keys["ready"])}" aria-label="Choose invoice-19"' in unescape(page.text)
+    assert f'value="{id_of(site.keys["ready"])}" aria-label="Select invoice-19"' in unescape(page.text)
     answer = chosen(client, page, "cancel", site.keys["ready"], site.keys["scheduled"])
     assert answer.headers["location"] == "/ui/tasks?filter=lane%3Acust-9"
     sent_now = {(one.kind, one.key) for one in site.connection.sent}
@@ -195,7 +195,7 @@ def test_a_task_whose_values_are_as_deep_as_any_may_be_is_shown(site, tmp_path, 
 
 def test_an_open_task_says_why_it_is_not_done(look, looked_at):
     answer = page_of(look, looked_at, "ready")
-    assert "Why it is not done" in seen(answer)
+    assert "Why it is not running" in seen(answer)
     assert "data-live" in answer.text
     assert "data-lines" in answer.text
 
@@ -220,7 +220,7 @@ def test_a_retry_leads_to_the_copy(client, site):
 
 def test_all_that_ended_with_an_error_are_found_by_its_fingerprint(look, looked_at):
     page = page_of(look, looked_at, "failed").text
-    link = re.search(r'<a href="([^"]+)">All that ended with this error', page)
+    link = re.search(r'<a href="([^"]+)">All tasks with this error', page)
     assert link is not None
     assert "fingerprint%3A" in link[1]
     assert "invoice-18" in look.get(unescape(link[1])).text
@@ -387,7 +387,7 @@ def test_a_lane_is_shown_as_it_was_at_a_moment(look, looked_at):
 
 
 def test_without_a_name_the_screen_asks_for_one(look):
-    assert "Name it to see what it waits for" in seen(look.get("/ui/lanes"))
+    assert "Enter an ordering id to see its lane" in seen(look.get("/ui/lanes"))
 
 
 def test_a_head_is_skipped(client, site, monkeypatch):

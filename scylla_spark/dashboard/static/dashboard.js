@@ -162,7 +162,7 @@ const sayChosen = () => {
   all.hidden = false;
   all.checked = count > 0 && count === boxes().length;
   all.indeterminate = count > 0 && !all.checked;
-  place.textContent = count ? `${count} chosen, the list stands still:` : "Those that are chosen:";
+  place.textContent = count ? `${count} selected; the list is not refreshed:` : "Selected tasks:";
 };
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-choose-all]")) for (const box of boxes()) box.checked = event.target.checked;

@@ -245,16 +245,16 @@ def test_now_is_brought_what_changes_and_keeps_what_was_focused(visit, site):
 def test_rows_are_chosen_with_the_keyboard_and_the_list_stands_still_meanwhile(visit, site):
     page = visit.open("/ui/tasks?filter=lane:cust-9")
     page.wait_for_selector(".pulse.is-live")
-    page.focus("[aria-label='Choose invoice-19']")
+    page.focus("[aria-label='Select invoice-19']")
     page.keyboard.press("Space")
-    page.wait_for_selector("[data-chosen]:has-text('1 chosen')")
+    page.wait_for_selector("[data-chosen]:has-text('1 selected')")
     enqueue_late(site, "cust-9")
     evaluated(page, "live.due")
     assert "late-1" not in page.inner_text("#live")
     assert visit.hindrances() == []
     page.keyboard.press("Space")
     page.wait_for_selector("#live >> text=late-1", timeout=30_000)
-    page.focus("[aria-label='Choose invoice-19']")
+    page.focus("[aria-label='Select invoice-19']")
     page.keyboard.press("Space")
     page.focus("button[value=cancel]")
     page.keyboard.press("Enter")
@@ -267,7 +267,7 @@ def test_all_rows_of_a_page_are_chosen_at_once(look):
     page = look.open("/ui/tasks?filter=lane:cust-9")
     page.check("[data-choose-all]")
     assert page.locator("tbody input:checked").count() == 4
-    page.uncheck("[aria-label='Choose invoice-17']")
+    page.uncheck("[aria-label='Select invoice-17']")
     assert page.evaluate("document.querySelector('[data-choose-all]').indeterminate")
 
 

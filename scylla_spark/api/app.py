@@ -98,7 +98,7 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
         lambda code: api.login_codes.redeemed(code, now_us()),
         fields_by_kind(),
     )
-    return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes, api.desks.on_the_way)
+    return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes, api.lease_servers.pending)
 
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:
@@ -114,7 +114,7 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
         yield
         api.pauses.stop()
         await api.audit.stop()
-        api.desks.close()
+        api.lease_servers.close()
         await anyio.to_thread.run_sync(api.tail.stop)
         await anyio.to_thread.run_sync(api.plan.close)
         await anyio.to_thread.run_sync(api.told.close)

@@ -21,9 +21,9 @@ from scylla_spark.api import problems
 from scylla_spark.api.access.access import DRY_RUN, may
 from scylla_spark.api.access.audit_trail import AuditTrail
 from scylla_spark.api.access.login_codes import LoginCodes
-from scylla_spark.api.access.required_scopes import NEEDS, UNSAID
+from scylla_spark.api.access.required_scopes import NEEDS, UNDECLARED
 from scylla_spark.api.answer_json import answer_json
-from scylla_spark.api.follow.activity import Pulse
+from scylla_spark.api.follow.activity import Activity
 from scylla_spark.api.follow.log_followers import Followers
 from scylla_spark.api.follow.records_tail import LogTail
 from scylla_spark.api.follow.waits import Waits
@@ -32,7 +32,7 @@ from scylla_spark.api.http.metrics import ApiMetrics
 from scylla_spark.api.http.readiness import Readiness
 from scylla_spark.api.http.request_slots import waiting
 from scylla_spark.api.leases.call_router import LeaseCalls
-from scylla_spark.api.leases.desks import Desks
+from scylla_spark.api.leases.lease_servers import LeaseServers
 from scylla_spark.api.problems import BUSY, Problem
 from scylla_spark.api.schedules.event_sender import EventSender
 from scylla_spark.api.schedules.plan_mirror import PlanMirror
@@ -108,15 +108,15 @@ class Api:
         self.lateness = Lateness(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)
         self.unique_keys = UniqueKeys(scheduler.connection, self._is_reusable)
-        self.desks = Desks(scheduler.connection, secret)
-        self.leases = LeaseCalls(self.desks)
+        self.lease_servers = LeaseServers(scheduler.connection, secret)
+        self.leases = LeaseCalls(self.lease_servers)
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
         self.pauses = InterpreterPauses(self.metrics.registry)
         self.audit = AuditTrail(self._tell_audit, self.metrics)
         self._simulating = False
         self.followers = Followers()
-        self.pulse = Pulse(self.tail)
+        self.pulse = Activity(self.tail)
         self.login_codes = LoginCodes(secret)
         self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
         self.readiness = Readiness(lambda: (scheduler.connection.readers.marks(), scheduler.connection.ends()))
@@ -268,7 +268,7 @@ class _StrictRoute(APIRoute):
         async def handle(request: Request) -> Response:
             strict = _StrictRequest(request.scope, request.receive)
             rights = may(request.scope, operation)
-            scope = NEEDS.get(operation, UNSAID).scope or ""
+            scope = NEEDS.get(operation, UNDECLARED).scope or ""
             strict.scope["own_queues"] = ALL_QUEUES if rights is None else rights.bounds(scope)
             if rights is not None:
                 await request.app.state.check_queues(await _api(request), strict, operation, rights)

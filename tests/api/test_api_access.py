@@ -99,7 +99,7 @@ def test_a_token_speaks_for_no_worker_of_another(site, client):
         return 0
 
     site.app.state.api.leases = SimpleNamespace(call=call)
-    site.app.state.api.desks = SimpleNamespace(leave=leave, close=lambda: None)
+    site.app.state.api.lease_servers = SimpleNamespace(leave=leave, close=lambda: None)
     lease = {"lease": "0." + "a" * 32}
     for headers in (give(site, "lease:mail"), give(site, "admin")):
         name = f"w@{headers['Authorization'].split('_')[1]}"
@@ -132,7 +132,7 @@ def test_a_name_in_a_path_is_the_one_that_is_sent_in_a_body(site, client):
         return 0
 
     site.app.state.api.leases = SimpleNamespace(call=call)
-    site.app.state.api.desks = SimpleNamespace(leave=leave, close=lambda: None)
+    site.app.state.api.lease_servers = SimpleNamespace(leave=leave, close=lambda: None)
     for path, name in (("a%20b", "a b"), ("%C3%A9%2Fx", "é/x")):
         assert client.post(f"/v1/workers/{path}/sync", json={"seq": 1, "session": "s"}).status_code == 200
         assert client.post("/v1/queues/mail/leases", json={"worker": name}).status_code == 200
@@ -149,7 +149,7 @@ def test_an_operator_drains_and_stops_workers_by_the_names_that_the_list_shows(s
         told.append((worker, what))
         return worker != "nobody"
 
-    site.app.state.api.desks = SimpleNamespace(order=order, close=lambda: None)
+    site.app.state.api.lease_servers = SimpleNamespace(order=order, close=lambda: None)
     headers = give(site, "queues:write")
     for what in ("drain", "stop"):
         answer = client.post(f"/v1/workers/w%40ab12:{what}", headers=headers)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from scylla_spark.api.access.required_scopes import NEEDS, About
-from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.recent_records import OutcomeEvent
 from scylla_spark.api.follow.records_tail import Since
 from scylla_spark.api.follow.stream import _Reader
 from scylla_spark.client.handlers import gathered
@@ -167,7 +167,7 @@ def follows_the_stream(client, site, keys):
         Fact(keys.foreign[1], 1, "failed", next_us=5), Fact(keys.own[1], 1, "failed", next_us=5),
         Fact(TaskKey(1, FOREIGN, "nowhere"), 1, "failed", next_us=5),
     )  # fmt: skip
-    records = [Happened(0, offset, 1, (fact,)) for offset, fact in enumerate(facts)]
+    records = [OutcomeEvent(0, offset, 1, (fact,)) for offset, fact in enumerate(facts)]
     api.tail.places = lambda: {0: (0, 1)}
     api.tail.since = lambda wanted, listener, missed: Since({0: 0}, records)
 
@@ -192,7 +192,7 @@ def tells_how_it_is_doing(client, site, keys):
     facts = [Fact(key, 1, "failed", now, now, now, queue=queue) for key, queue in (
         (keys.own[0], "mail/a"), (keys.foreign[0], f"{FOREIGN}/q"), (keys.foreign[1], None),
     )]  # fmt: skip
-    overviews._pulse.heard(Happened(0, 1, 1, tuple(facts)))
+    overviews._pulse.heard(OutcomeEvent(0, 1, 1, tuple(facts)))
     overviews._until = 0
     lately = asked(client, "GET", "/v1/overview")["lately"]
     assert (lately["started"], lately["ended"], lately["failed"]) == (1, 1, 1)

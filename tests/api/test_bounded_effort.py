@@ -18,7 +18,7 @@ from scylla_spark.core.plan.times import fire_times
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
 
-MOST_LOOKS, LONG_LOOKS = 6_000, 2_000
+MOST_EVALUATIONS, LONG_EVALUATIONS = 6_000, 2_000
 CRONS = [f"{number % 60} {number // 60} * * *" for number in range(500)]
 HOSTILE = {
     "handler": "report",
@@ -43,8 +43,8 @@ REQUESTS = {
 @pytest.fixture(autouse=True)
 def less(monkeypatch):
     """Requests may look less often, so that tests take less time."""
-    monkeypatch.setattr(effort, "MOST_LOOKS", MOST_LOOKS)
-    assert effort.LONG_LOOKS == LONG_LOOKS
+    monkeypatch.setattr(effort, "MOST_EVALUATIONS", MOST_EVALUATIONS)
+    assert effort.LONG_EVALUATIONS == LONG_EVALUATIONS
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_a_request_about_a_schedule_of_500_expressions_and_a_calendar_ends(site,
     with site.client() as client:
         answer = client.request(method, path, json=body)
     assert answer.status_code in (200, 201, 409) or kind(answer) == "/problems/invalid"
-    assert looks[0] <= MOST_LOOKS
+    assert looks[0] <= MOST_EVALUATIONS
 
 
 def test_each_operation_that_reads_the_times_of_a_schedule_is_tried():
@@ -94,7 +94,7 @@ def test_the_next_times_of_a_schedule_of_500_expressions_and_a_calendar_take_a_f
     with site.client() as client:
         answer = client.get(f"{MINE}:next")
     assert sum(row["fires"] for row in answer.json()["times"]) == 5
-    assert looks[0] < LONG_LOOKS
+    assert looks[0] < LONG_EVALUATIONS
 
 
 def test_a_list_of_hostile_schedules_comes_whole_and_the_next_one_costs_nothing(site, looks):
@@ -107,7 +107,7 @@ def test_a_list_of_hostile_schedules_comes_whole_and_the_next_one_costs_nothing(
         assert len(found) > len(many)
         assert all(one["next_at"] for one in found)
         assert found[0]["next_at"] == client.get(f"{MINE}:next?count=1").json()["times"][-1]["planned_at"]
-        assert first <= MOST_LOOKS + len(many), "once it is too much, rules are not looked at"
+        assert first <= MOST_EVALUATIONS + len(many), "once it is too much, rules are not looked at"
         looks[0] = 0
         assert client.get("/v1/schedules?limit=10").status_code == 200
         assert looks[0] == 0, "they are kept until they have come"
@@ -128,22 +128,22 @@ def spent_in_a_thread(looks: int, *, gone: bool = False) -> None:
 
 def test_what_is_too_much_is_refused_and_the_next_request_is_served():
     with pytest.raises(Problem) as refused:
-        spent_in_a_thread(MOST_LOOKS)
+        spent_in_a_thread(MOST_EVALUATIONS)
     assert refused.value.kind is problems.INVALID
-    spent_in_a_thread(MOST_LOOKS - 1)
+    spent_in_a_thread(MOST_EVALUATIONS - 1)
     fire_times.spend()  # where there is no request, nothing is counted
 
 
 def test_work_ends_with_the_client():
-    spent_in_a_thread(LONG_LOOKS - 1, gone=True)
+    spent_in_a_thread(LONG_EVALUATIONS - 1, gone=True)
     with pytest.raises(ClientDisconnect):
-        spent_in_a_thread(LONG_LOOKS, gone=True)
+        spent_in_a_thread(LONG_EVALUATIONS, gone=True)
 
 
 def test_long_lists_of_times_are_computed_one_at_a_time():
     with effort._turn:
         with pytest.raises(Problem) as refused:
-            spent_in_a_thread(LONG_LOOKS)
+            spent_in_a_thread(LONG_EVALUATIONS)
         assert refused.value.kind is problems.BUSY
-        spent_in_a_thread(LONG_LOOKS - 1)
-    spent_in_a_thread(LONG_LOOKS)
+        spent_in_a_thread(LONG_EVALUATIONS - 1)
+    spent_in_a_thread(LONG_EVALUATIONS)

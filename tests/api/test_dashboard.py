@@ -17,7 +17,7 @@ import pytest
 from scylla_spark.api.access.login_codes import LoginCodes
 from scylla_spark.api.app import guarded
 from scylla_spark.api.deployment import overview
-from scylla_spark.api.follow.recent_records import Happened, Standing
+from scylla_spark.api.follow.recent_records import OutcomeEvent, Standing
 from scylla_spark.client.handlers import gathered
 from scylla_spark.client.tasks import explain
 from scylla_spark.clock import now_us
@@ -533,7 +533,7 @@ def test_starts_and_ends_are_counted_by_when_they_were(site, client):
     for number in range(100):
         planned = now_us() - number * 1_000
         fact = Fact(KEY, 1, "failed" if number < 3 else "succeeded", planned + 10_000, planned + 20_000, planned)
-        pulse.heard(Happened(0, number, 1, (Fact(KEY, 1, "started", planned + 10_000, 0, planned), fact)))
+        pulse.heard(OutcomeEvent(0, number, 1, (Fact(KEY, 1, "started", planned + 10_000, 0, planned), fact)))
     told = client.get("/v1/overview").json()["lately"]
     assert (told["started"], told["ended"], told["failed"]) == (100, 100, 3), "a start that is told twice is one"
     assert 9 <= told["p50_ms"] <= 11
@@ -543,7 +543,7 @@ def test_starts_and_ends_are_counted_by_when_they_were(site, client):
 def test_a_clock_that_is_ahead_is_told(site):
     pulse = site.app.state.api.pulse
     pulse.beats(now_us())
-    pulse.heard(Happened(0, 1, 1, (Fact(KEY, 1, "succeeded", now_us() + 4_000_000, now_us() + 5_000_000, 1),)))
+    pulse.heard(OutcomeEvent(0, 1, 1, (Fact(KEY, 1, "succeeded", now_us() + 4_000_000, now_us() + 5_000_000, 1),)))
     assert 4_000_000 < pulse.ahead_us(now_us()) <= 5_000_000
 
 

@@ -51,7 +51,7 @@ def listened(site) -> list[object]:
         raise UnreachableError("down")
 
     for name in ("order", "leave", "scarcity", "output", "lines"):
-        setattr(site.app.state.api.desks, name, nobody)
+        setattr(site.app.state.api.lease_servers, name, nobody)
     site.app.state.api.leases = SimpleNamespace(call=nobody)
     return asked
 
@@ -90,7 +90,7 @@ def test_a_queue_with_a_slash_is_leased_from_and_scaled_by(site):
         raise UnreachableError("down")
 
     site.app.state.api.leases = SimpleNamespace(call=call)
-    site.app.state.api.desks.scarcity = scarcity
+    site.app.state.api.lease_servers.scarcity = scarcity
     headers = give(site, "lease:team/a", "read", namespaces=["team/"])
     with site.client() as client:
         assert client.post("/v1/queues/team%2Fa/leases", json={}, headers=headers).status_code == 200

@@ -135,7 +135,7 @@ class Owner:
 def uploaded(client, site, body, name="ü.txt", told=None, **headers):
     headers = {given.replace("_", "-"): value for given, value in headers.items()}
     owner = Owner({"key": list(KEY), "attempt": 2, "sizes": {"a.txt": 6}} if told is None else told)
-    site.app.state.api.desks.output = owner.output
+    site.app.state.api.lease_servers.output = owner.output
     answer = client.put(f"/v1/leases/{LEASE}/outputs/{quote(name, safe='')}", content=body, headers=headers)
     return answer, owner.links
 
@@ -173,7 +173,7 @@ def test_a_file_that_the_owner_refuses_in_the_end_is_not_kept(client, site):
     async def output(token, link):
         return "outputs_full" if link is not None else {"key": list(KEY), "attempt": 2, "sizes": {}}
 
-    site.app.state.api.desks.output = output
+    site.app.state.api.lease_servers.output = output
     answer = client.put(f"/v1/leases/{LEASE}/outputs/late.txt", content=b"abc")
     assert kind(answer) == "/problems/conflict"
     assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
@@ -183,7 +183,7 @@ def test_a_file_that_the_owner_refuses_replaces_nothing(client, site):
     async def output(token, link):
         return "outputs_full" if link is not None else {"key": list(KEY), "attempt": 2, "sizes": {"a.txt": 6}}
 
-    site.app.state.api.desks.output = output
+    site.app.state.api.lease_servers.output = output
     answer = client.put(f"/v1/leases/{LEASE}/outputs/a.txt", content=b"longer than before")
     assert kind(answer) == "/problems/conflict"
     assert client.get(address(2, "a.txt")).content == b"second"
@@ -212,7 +212,7 @@ def test_a_file_whose_lease_ended_while_it_came_replaces_nothing(client, site):
     async def output(token, link):
         return told.pop(0)
 
-    site.app.state.api.desks.output = output
+    site.app.state.api.lease_servers.output = output
     answer = client.put(f"/v1/leases/{LEASE}/outputs/a.txt", content=b"longer than before")
     assert kind(answer) == "/problems/conflict"
     assert client.get(address(2, "a.txt")).content == b"second"
@@ -238,7 +238,7 @@ def test_of_two_files_of_one_name_at_once_the_link_is_that_of_the_one_that_stays
         answer = client.put(f"/v1/leases/{LEASE}/outputs/twice.txt", content=body)
         assert answer.status_code == 200, answer.text
 
-    site.app.state.api.desks.output = output
+    site.app.state.api.lease_servers.output = output
     with ThreadPoolExecutor() as pool:
         first = pool.submit(put, b"first")
         noted.wait(10)
@@ -255,7 +255,7 @@ def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):
         told.append((token, lines))
         return "ok" if token == LEASE else "lease_lost"
 
-    site.app.state.api.desks.lines = lines
+    site.app.state.api.lease_servers.lines = lines
     at = "2026-11-23T02:00:00.5Z"
     rows = [
         {"seq": 1, "at": at, "text": "ü"},

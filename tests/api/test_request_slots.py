@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from scylla_spark.api.http.request_slots import Places, waiting
+from scylla_spark.api.http.request_slots import RequestSlots, waiting
 from scylla_spark.api.problems import Problem
 from scylla_spark.core.leases.messages import Answer, Call
 from tests.support.api_site import Client, Site, kind
@@ -121,7 +121,7 @@ def test_what_keeps_leases_is_let_in_where_too_many_wait(crowded: Client, work: 
 
 
 def test_a_place_is_free_while_its_request_waits_and_taken_again_afterwards() -> None:
-    places = Places(1)
+    places = RequestSlots(1)
     with places.taken():
         with waiting(), places.taken(), pytest.raises(Problem), places.taken():
             pass
@@ -132,7 +132,7 @@ def test_a_place_is_free_while_its_request_waits_and_taken_again_afterwards() ->
 
 
 def test_parts_of_a_request_that_wait_together_give_one_place_away() -> None:
-    places = Places(2)
+    places = RequestSlots(2)
     with places.taken():
         with waiting(), waiting(), places.taken(), places.taken(), pytest.raises(Problem), places.taken():
             pass
@@ -141,7 +141,7 @@ def test_parts_of_a_request_that_wait_together_give_one_place_away() -> None:
 
 
 def test_a_wait_that_outlives_its_request_gives_no_place_away() -> None:
-    places = Places(1)
+    places = RequestSlots(1)
     with places.taken():
         late = waiting()
         late.__enter__()

@@ -55,7 +55,7 @@ def site(pool, tmp_path):
     )
     desk.start()
     found = Site(str(tmp_path))
-    desks = found.app.state.api.desks
+    desks = found.app.state.api.lease_servers
     desks._look = lambda: dict.fromkeys(range(desks.partitions), desk.address)
     yield found
     desk.stop()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from types import SimpleNamespace
 
-from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.recent_records import OutcomeEvent
 from scylla_spark.api.follow.stream import _MOST_WAITING, _MOST_WAITING_BYTES, _Reader
 from scylla_spark.api.follow.stream_positions import Position
 from scylla_spark.core.records.fact import Fact
@@ -14,8 +14,8 @@ from scylla_spark.core.tasks.key import TaskKey
 from tests.support.delta_tables import at
 
 
-def happened(offset: int, size: int = 0) -> Happened:
-    return Happened(0, offset, 1, (Fact(TaskKey(at(10), "lane", f"u{offset}"), 1, "succeeded"),), size)
+def happened(offset: int, size: int = 0) -> OutcomeEvent:
+    return OutcomeEvent(0, offset, 1, (Fact(TaskKey(at(10), "lane", f"u{offset}"), 1, "succeeded"),), size)
 
 
 def told_of(sizes: list[int], *, after: list[int]) -> list[bytes]:

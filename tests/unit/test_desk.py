@@ -10,8 +10,8 @@ import time
 import pytest
 import structlog
 
-from scylla_spark.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
-from scylla_spark.api.leases.desks import DeskConnection
+from scylla_spark.api.leases.lease_servers import LeaseServerConnection
+from scylla_spark.api.leases.pending_calls import PendingCall, PendingCalls
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.leases.messages import Answer, Call, Scarcity, Want
 from scylla_spark.core.records.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
@@ -112,7 +112,7 @@ def test_a_call_goes_there_and_its_answer_comes_back(desk, tmp_path):
     )
 
     async def play():
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
         asked = connection.call(Call(0, "w", "s", 1, 2_000_000, (Want("q", 2, frozenset({"h"})),)))
         await until(lambda: desk._engine.calls)
         call, certain = desk._engine.calls[0]
@@ -132,7 +132,7 @@ def test_lines_of_an_attempt_are_taken_while_its_lease_is_held(desk, tmp_path):
     rows = [[1, NOW, "stdout", None, "ü\n", None]]
 
     async def play():
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
         said = [await asyncio.wait_for(connection.ask("lines", token, rows), 10) for token in ("held", "gone")]
         connection.close()
         return said
@@ -145,7 +145,7 @@ def test_lines_of_an_attempt_are_taken_while_its_lease_is_held(desk, tmp_path):
 def test_nobody_is_let_in_without_the_secret_and_nobody_tells_it_to_a_stranger(desk, tmp_path):
     async def play():
         with pytest.raises(UnreachableError):
-            await DeskConnection.open(desk.address, "guessed")
+            await LeaseServerConnection.open(desk.address, "guessed")
         assert secret_of(tmp_path) not in str(desk._peers)
 
     asyncio.run(play())
@@ -164,7 +164,7 @@ def test_whatever_a_stranger_says_ends_its_own_connection_only(desk, tmp_path, s
         assert stranger.recv(1000) == b""
 
     async def play():
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
         connection.close()
 
     asyncio.run(play())
@@ -262,7 +262,7 @@ def test_however_many_strangers_are_silent_who_knows_the_secret_comes_in(desk, t
     monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 8)
 
     async def comes_in():
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
         assert await asyncio.wait_for(connection.ask("order", "w", "stop"), 10)
         connection.close()
 
@@ -292,7 +292,7 @@ def test_of_strangers_the_log_tells_once_in_a_while(desk, monkeypatch):
 def test_who_is_not_let_in_hears_why_that_may_be(desk, tmp_path, monkeypatch):
     async def comes_in(secret):
         with pytest.raises(UnreachableError) as raised:
-            await DeskConnection.open(desk.address, secret)
+            await LeaseServerConnection.open(desk.address, secret)
         return str(raised.value)
 
     assert "the secrets differ" in asyncio.run(comes_in("guessed"))
@@ -304,7 +304,7 @@ def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_f
     lease = lease_on("0." + "a" * 32, invocation(NOW, "a", "u", queue="q"), NOW + 7_000_000)
 
     async def play():
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
         for session, request in (("", ""), ("s", ""), ("", "r")):
             wanted = Call(0, "w", session, 1, 20_000_000, (Want("q"),), request=request)
             asked = connection.call(wanted)
@@ -334,7 +334,7 @@ def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_f
 
 def test_an_order_to_a_worker_goes_there_and_comes_back_whether_it_is_known(desk, tmp_path):
     async def play():
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
         asked = (("w", "stop"), ("w", "drain"), ("nobody", "stop"))
         assert [await connection.ask("order", *one) for one in asked] == [True, False, False]
         connection.close()
@@ -347,8 +347,8 @@ def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monke
     monkeypatch.setattr(Mailbox, "post", lambda self, message: None)
 
     async def play():
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
-        monkeypatch.setattr("scylla_spark.api.leases.desks._PATIENCE_S", 0.1)
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
+        monkeypatch.setattr("scylla_spark.api.leases.lease_servers._PATIENCE_S", 0.1)
         with pytest.raises(UnreachableError):
             await connection.ask("queue", "q")
         assert not connection._waiting
@@ -362,7 +362,7 @@ def test_all_is_heard_when_a_process_that_had_no_time_has_handed_on_what_had_com
     async def play():
         desk.listen(1)
         await until(lambda: desk._engine.heard)  # nobody is there
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path))
         desk.listen(2)
         time.sleep(0.5)
         await asyncio.sleep(0)
@@ -378,13 +378,13 @@ def test_all_is_heard_when_a_process_that_had_no_time_has_handed_on_what_had_com
 @pytest.fixture
 def looks(monkeypatch):
     """The calls that somebody who may wait for them has looked at, look by look."""
-    made, concerns = [], CallOnTheWay.concerns
+    made, concerns = [], PendingCall.concerns
 
     def noted(call, address):
         made.append(call)
         return concerns(call, address)
 
-    monkeypatch.setattr(CallOnTheWay, "concerns", noted)
+    monkeypatch.setattr(PendingCall, "concerns", noted)
     return made
 
 
@@ -392,8 +392,8 @@ def calls_that_wait_here(desk, secret, looks, *, goes_to):
     """What the engine has heard while a call waits for the look-up of its owner, and when that has told who it is."""
 
     async def play():
-        coming = CallsOnTheWay()
-        connection = await DeskConnection.open(desk.address, secret, coming)
+        coming = PendingCalls()
+        connection = await LeaseServerConnection.open(desk.address, secret, coming)
         found = asyncio.Event()
 
         async def request():
@@ -431,11 +431,11 @@ def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(de
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", [True, False])
 def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, monkeypatch, looks, slow):
-    monkeypatch.setattr("scylla_spark.api.leases.desks._BODY_TURNS", 5)
+    monkeypatch.setattr("scylla_spark.api.leases.lease_servers._BODY_TURNS", 5)
 
     async def play():
-        coming = CallsOnTheWay()
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path), coming)
+        coming = PendingCalls()
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path), coming)
         with coming.begun() as call:
             call.waits_for_body = slow
             desk.listen(1)
@@ -450,11 +450,11 @@ def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, 
 
 @pytest.mark.slow
 def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkeypatch):
-    monkeypatch.setattr("scylla_spark.api.leases.desks._HAND_ON_S", 0.1)
+    monkeypatch.setattr("scylla_spark.api.leases.lease_servers._HAND_ON_S", 0.1)
 
     async def play():
-        coming = CallsOnTheWay()
-        connection = await DeskConnection.open(desk.address, secret_of(tmp_path), coming)
+        coming = PendingCalls()
+        connection = await LeaseServerConnection.open(desk.address, secret_of(tmp_path), coming)
         with coming.begun():
             desk.listen(1)
             await until(lambda: desk._engine.heard)
@@ -467,7 +467,7 @@ def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkey
 @pytest.mark.slow
 def test_who_is_gone_is_not_waited_for(desk, tmp_path):
     async def play():
-        first, second = [await DeskConnection.open(desk.address, secret_of(tmp_path)) for _ in range(2)]
+        first, second = [await LeaseServerConnection.open(desk.address, secret_of(tmp_path)) for _ in range(2)]
         await until(lambda: len(desk._peers) == 2)
         first._pong = lambda number: asyncio.sleep(60)  # it has no time
         desk.listen(3)

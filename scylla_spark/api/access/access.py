@@ -12,10 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scylla_spark.api import problems
 from scylla_spark.api.access.refusals import Refusals
-from scylla_spark.api.access.required_scopes import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNSAID
+from scylla_spark.api.access.required_scopes import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNDECLARED
 from scylla_spark.api.access.shown_path import shown_path
 from scylla_spark.api.access.token_mirror import TokenView
-from scylla_spark.api.access.while_it_holds import WhileItHolds
+from scylla_spark.api.access.token_recheck import TokenRecheck
 from scylla_spark.api.problems import Problem
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Api
@@ -32,7 +32,7 @@ audit = get_logger("audit")
 ALWAYS: Final = "always"
 DRY_RUN: Final = "scylla_spark.dry_run"
 """Key of a scope: whether its route has answered that it only said what it would do; no request can bring it."""
-STILL_MAY: Final = "scylla_spark.still_may"
+RECHECK_TOKEN: Final = "scylla_spark.still_may"
 """Key of a scope: a `Judge`, which routes ask that wait before they hand something out; no request can bring it."""
 _PUBLIC_PATHS: Final = frozenset({"/healthz"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -104,8 +104,8 @@ class Access:
         if caller is NOBODY:
             await self._app(scope, receive, send)
             return
-        scope[STILL_MAY] = partial(self._check_again, scope, caller)
-        await WhileItHolds(scope[STILL_MAY], send).serve(self._app, scope, receive)
+        scope[RECHECK_TOKEN] = partial(self._check_again, scope, caller)
+        await TokenRecheck(scope[RECHECK_TOKEN], send).serve(self._app, scope, receive)
 
     async def _check_again(self, scope: Scope, caller: Caller) -> None:
         """Looks whether who was let in would be let in now, with the same rights or where nobody needs any.
@@ -237,7 +237,7 @@ def may(scope: Scope, operation: str) -> Rights | None:
     Raises:
         Problem: he may not.
     """
-    need = NEEDS.get(operation, UNSAID)
+    need = NEEDS.get(operation, UNDECLARED)
     caller = scope.get("caller", NOBODY)
     if need.scope is None or caller is OPEN:
         return None

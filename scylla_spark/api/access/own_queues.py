@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from scylla_spark.api import problems
-from scylla_spark.api.access.required_scopes import NEEDS, UNSAID, About
+from scylla_spark.api.access.required_scopes import NEEDS, UNDECLARED, About
 from scylla_spark.api.context import Api
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.schedules.definitions import name_of
@@ -36,7 +36,7 @@ async def check_queues(api: Api, request: Request, operation: str, rights: Right
         NotFoundError: what is asked for is in no queue of theirs.
         Problem: they may not do it there.
     """
-    need = NEEDS.get(operation, UNSAID)
+    need = NEEDS.get(operation, UNDECLARED)
     scope, about = need.scope or "", need.about
     if about in _ANYWHERE:
         return

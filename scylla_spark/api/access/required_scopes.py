@@ -151,7 +151,7 @@ NEEDS: Final[dict[str, Need]] = {
     "create_token": Need(ADMIN),
     "revoke_token": Need(ADMIN),
 }
-UNSAID: Final = Need(ADMIN)
+UNDECLARED: Final = Need(ADMIN)
 """Of an operation that the table does not know."""
 NOT_AUDITED: Final = frozenset({"sync_worker", "extend_leases", "send_logs"})
 """Signs of life: they come every few seconds, and what they end is recorded with the name of the worker."""

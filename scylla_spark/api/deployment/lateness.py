@@ -19,7 +19,7 @@ routes = Routes()
 MOST_US = 7 * DAY_US
 
 
-class LatenessView(BaseModel):
+class LatenessCellView(BaseModel):
     """How late tasks of a queue started that were due in a stretch of five minutes."""
 
     queue: str
@@ -32,7 +32,7 @@ class LatenessView(BaseModel):
     open_ms: Annotated[float | None, Field(description="How long the oldest of them has waited")]
 
 
-class LatenessesView(BaseModel):
+class LatenessMapView(BaseModel):
     """By queue and time; stretches in which nothing was due are left out."""
 
     begin: str
@@ -41,10 +41,10 @@ class LatenessesView(BaseModel):
     queues: Annotated[
         int, Field(description="In how many queues something was due; of many only the latest are told of")
     ]
-    cells: list[LatenessView]
+    cells: list[LatenessCellView]
 
 
-@routes.get("/v1/lateness", LatenessesView)
+@routes.get("/v1/lateness", LatenessMapView)
 async def get_lateness(
     api: Asked,
     own: Own,

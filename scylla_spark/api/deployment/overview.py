@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api.context import JSON, Api, Asked, Own, Routes
-from scylla_spark.api.follow.activity import STEP_US, STEPS, Beat, Pulse
+from scylla_spark.api.follow.activity import STEP_US, STEPS, Activity, ActivityStep
 from scylla_spark.api.http.event_stream import MEDIA_TYPE, STREAM, EventStream
 from scylla_spark.api.tasks.views import KeyView
 from scylla_spark.client.tasks.explain import StatusAnswer, ask_status
@@ -56,7 +56,7 @@ _AWAY: Final = {
 }
 
 
-class BeatView(BaseModel):
+class ActivityStepView(BaseModel):
     """What happened in a span of time."""
 
     at: str
@@ -115,9 +115,10 @@ class OverviewView(BaseModel):
     at: str
     states: dict[State, int]
     queues: list[QueueCountsView]
-    lately: Annotated[BeatView, Field(description="The last minute")]
+    lately: Annotated[ActivityStepView, Field(description="The last minute")]
     history: Annotated[
-        list[BeatView], Field(description="The last quarter of an hour, in steps of 15 s, as far as it was watched")
+        list[ActivityStepView],
+        Field(description="The last quarter of an hour, in steps of 15 s, as far as it was watched"),
     ]
     states_history: list[StatesAtView]
     overdue: OverdueView
@@ -149,7 +150,7 @@ class Overviews:
     def __init__(self, api: Api, own: QueueBounds = ALL_QUEUES) -> None:
         self._api = api
         self._own = own
-        self._pulse = api.pulse if own == ALL_QUEUES else Pulse(api.tail, own)
+        self._pulse = api.pulse if own == ALL_QUEUES else Activity(api.tail, own)
         self._others: OrderedDict[QueueBounds, Overviews] = OrderedDict()
         self._lock = asyncio.Lock()
         self._text = b""
@@ -311,7 +312,7 @@ def _text(found: dict[str, Any]) -> bytes:
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
-def _overdue(counts: _Counts, lately: Beat, now: int) -> dict[str, Any]:
+def _overdue(counts: _Counts, lately: ActivityStep, now: int) -> dict[str, Any]:
     """What is due and has not started, and how long it would take as things go."""
     count, row = counts.states[READY], counts.oldest
     since = could_start_us(row["next_attempt_at"] or row["scheduled_time"], row["enqueued_at"] or 0) if row else now
@@ -327,7 +328,7 @@ def _banner(kind: str, text: str, hint: str) -> dict[str, str]:
     return {"kind": kind, "text": text, "hint": hint}
 
 
-def _beat(beat: Beat) -> dict[str, Any]:
+def _beat(beat: ActivityStep) -> dict[str, Any]:
     return {"at": iso(beat.at_us)} | {name: value for name, value in beat._asdict().items() if name != "at_us"}
 
 

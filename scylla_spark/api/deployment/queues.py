@@ -96,7 +96,7 @@ class QueueClearedView(BaseModel):
     dry_run: bool
 
 
-class QueueGoneView(BaseModel):
+class QueueDeletedView(BaseModel):
     """A definition that was forgotten."""
 
     name: str
@@ -162,7 +162,7 @@ async def resume_queue(api: Asked, name: Name, author: Author = "") -> Response:
     return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": False}]}, None, author))
 
 
-@routes.delete("/v1/queues/{name}", QueueGoneView, *_WRITES)
+@routes.delete("/v1/queues/{name}", QueueDeletedView, *_WRITES)
 async def delete_queue(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
     """Delete a definition. The start values of the settings apply again, or no limits if there are none."""
     plain = name_of(name)

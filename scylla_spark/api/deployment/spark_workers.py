@@ -58,7 +58,7 @@ class DrainedView(BaseModel):
 @routes.get("/v1/spark-workers", SparkWorkersView)
 async def list_spark_workers(api: Asked) -> Response:
     """List the Spark workers of all dispatchers that answer."""
-    workers, missing = await api.desks.spark_workers()
+    workers, missing = await api.lease_servers.spark_workers()
     return answer(
         {"workers": sorted(workers, key=lambda one: (one["host"], one["executor"], one["worker"])), "missing": missing}
     )
@@ -67,6 +67,6 @@ async def list_spark_workers(api: Asked) -> Response:
 @routes.post("/v1/spark-workers/{worker}:drain", DrainedView, problems.NOT_FOUND)
 async def drain_spark_worker(api: Asked, worker: Annotated[str, Path(max_length=100)]) -> Response:
     """Tell a Spark worker to take no more tasks, to return those that have not started, to finish the others, and to end."""
-    if not await api.desks.drain_spark_worker(worker):
+    if not await api.lease_servers.drain_spark_worker(worker):
         raise NotFoundError(f"There is no Spark worker {worker!r}.", hint="GET /v1/spark-workers lists them.")
     return answer({"worker": worker, "order": "drain"})

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.recent_records import OutcomeEvent
 from scylla_spark.api.follow.records_tail import LogTail
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
@@ -22,7 +22,7 @@ _IDLE_US: Final = 600_000_000
 _FINENESS: Final = 8  # steps of the histogram for each doubling: a percentile is right within nine hundredths
 
 
-class Beat(NamedTuple):
+class ActivityStep(NamedTuple):
     """What happened in a span of time.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Step:
         self.delays: Counter[int] = Counter()
 
 
-class Pulse:
+class Activity:
     """The last quarter of an hour; thread safe.
 
     Args:
@@ -71,7 +71,7 @@ class Pulse:
         self._asked_us = 0
         self._ahead_us = (0, 0)  # how far a clock was ahead of ours, and when that was heard
 
-    def beats(self, now: int) -> list[Beat]:
+    def beats(self, now: int) -> list[ActivityStep]:
         """One beat for each step of time, the newest last; it begins to count when it is first asked.
 
         Args:
@@ -83,7 +83,7 @@ class Pulse:
             self._forget(last)
             return [_beat(number, [self._steps.get(number)]) for number in range(last - STEPS + 1, last + 1)]
 
-    def lately(self, now: int, steps: int = 4) -> Beat:
+    def lately(self, now: int, steps: int = 4) -> ActivityStep:
         """All of the last steps as one, the one under way included."""
         last = now // STEP_US
         with self._lock:
@@ -100,7 +100,7 @@ class Pulse:
             self._listens = True
             self._tail.listen(self.heard, _passed_over)
 
-    def heard(self, happened: Happened) -> None:
+    def heard(self, happened: OutcomeEvent) -> None:
         """Counts what has happened; in the tail's thread."""
         now = now_us()
         if boot_us() - self._asked_us > _IDLE_US:
@@ -139,13 +139,13 @@ def _passed_over() -> None:
     """What was not heard is not counted."""
 
 
-def _beat(first: int, steps: Iterable[_Step | None]) -> Beat:
+def _beat(first: int, steps: Iterable[_Step | None]) -> ActivityStep:
     found = [step for step in steps if step is not None]
     delays: Counter[int] = Counter()
     for step in found:
         delays.update(step.delays)
     total = sum(delays.values())
-    return Beat(
+    return ActivityStep(
         first * STEP_US,
         total,
         sum(step.ended for step in found),

@@ -28,7 +28,7 @@ class Raw(NamedTuple):
     value: bytes | None
 
 
-class Happened(NamedTuple):
+class OutcomeEvent(NamedTuple):
     """One record of `outcomes` that counts.
 
     Attributes:
@@ -125,7 +125,7 @@ class BeyondTables:
             lane = b"" if isinstance(judged, Rejection) else judged.key.ordering_id.encode()
         self._tasks[partition].add(raw, lane)
 
-    def read_outcome(self, partition: int, offset: int, value: bytes | None) -> Happened | None:
+    def read_outcome(self, partition: int, offset: int, value: bytes | None) -> OutcomeEvent | None:
         """Takes the next record of `outcomes`; what it says, if it counts and says something of tasks.
 
         Args:
@@ -161,7 +161,7 @@ class BeyondTables:
         )
         return [one for one in judged if not isinstance(one, Rejection) and one.key.ordering_id == lane]
 
-    def since(self, positions: Mapping[int, int]) -> list[Happened]:
+    def since(self, positions: Mapping[int, int]) -> list[OutcomeEvent]:
         """What happened from these offsets of `outcomes` on, partition by partition, as far as it is here (`floors`)."""
         return [
             one
@@ -236,7 +236,7 @@ class _Facts:
         self.fences = FenceLog(mark.fence)
         self.fences.resigned = mark.resigned
         self.address = ""
-        self.kept: deque[Happened] = deque()
+        self.kept: deque[OutcomeEvent] = deque()
         self.by_key: dict[TaskKey, deque[tuple[int, Fact]]] = {}
         self._number = number
         self._most = most_bytes
@@ -246,7 +246,7 @@ class _Facts:
         if first > self.next:
             self.floor = self.next = first
 
-    def read(self, offset: int, value: bytes | None) -> Happened | None:
+    def read(self, offset: int, value: bytes | None) -> OutcomeEvent | None:
         self.next = offset + 1
         record = decode(value)
         if isinstance(record, Unreadable) or not self.fences.admit(record):
@@ -260,8 +260,8 @@ class _Facts:
             self._drop()
         self.floor = max(self.floor, min(offset, self.next))
 
-    def _keep(self, offset: int, record: OutcomeRecord, size: int) -> Happened:
-        happened = Happened(
+    def _keep(self, offset: int, record: OutcomeRecord, size: int) -> OutcomeEvent:
+        happened = OutcomeEvent(
             self._number, offset, record.fence.epoch, record.facts, size + _RECORD_BYTES * len(record.facts)
         )
         self.kept.append(happened)

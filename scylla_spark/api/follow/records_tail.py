@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from scylla_spark.api.follow.recent_records import Beyond, BeyondTables, Happened, Raw, Standing
+from scylla_spark.api.follow.recent_records import Beyond, BeyondTables, OutcomeEvent, Raw, Standing
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records.fact import TOO_LATE, Fact
@@ -27,7 +27,7 @@ from scylla_spark.services.daemon_threads import DaemonThreads
 
 log = get_logger("api")
 
-Listener = Callable[[Happened], None]
+Listener = Callable[[OutcomeEvent], None]
 Missed = Callable[[], None]
 _POLL_MS: Final = 200
 _TIDY_US: Final = 2_000_000
@@ -47,7 +47,7 @@ class Since(NamedTuple):
     """
 
     floors: dict[int, int]
-    happened: list[Happened]
+    happened: list[OutcomeEvent]
 
 
 class LogTail:
@@ -289,7 +289,7 @@ class LogTail:
         if not found:
             return
         tasks = self._connection.located.topics.tasks
-        told: list[Happened] = []
+        told: list[OutcomeEvent] = []
         with self._lock:
             for place, records in found.items():
                 for record in records:
@@ -313,6 +313,6 @@ def _raw(record: object) -> Raw:
     return found
 
 
-def answers(happened: Happened) -> list[Fact]:
+def answers(happened: OutcomeEvent) -> list[Fact]:
     """The facts of a record that answer a cancel as too late."""
     return [fact for fact in happened.facts if fact.outcome == TOO_LATE]

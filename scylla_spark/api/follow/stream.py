@@ -16,7 +16,7 @@ from starlette.responses import Response
 from scylla_spark.api import problems
 from scylla_spark.api.answer_json import answer_json
 from scylla_spark.api.context import Api, Asked, Own, Routes, iso_us
-from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.recent_records import OutcomeEvent
 from scylla_spark.api.follow.stream_positions import Position, positions_text, read_positions
 from scylla_spark.api.follow.stream_replay import Missing, replayed
 from scylla_spark.api.http.event_stream import STREAM, EventStream
@@ -98,11 +98,11 @@ class _Reader:
         self._own = own
         self._positions = begin
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Happened | None] = asyncio.Queue(_MOST_WAITING)  # None: the answer ends here
+        self._queue: asyncio.Queue[OutcomeEvent | None] = asyncio.Queue(_MOST_WAITING)  # None: the answer ends here
         self._bytes = 0  # of the queue
         self._lost = False
-        self._first: list[Happened] | None = None
-        self._replay: Iterator[Happened | Missing] | None = None
+        self._first: list[OutcomeEvent] | None = None
+        self._replay: Iterator[OutcomeEvent | Missing] | None = None
         self._room = contextlib.ExitStack()
 
     async def begin(self) -> None:
@@ -169,7 +169,7 @@ class _Reader:
         except Exception as error:
             log.warning("a reader of the stream is let go", why=str(error))
 
-    async def _seen(self, one: Happened) -> Happened:
+    async def _seen(self, one: OutcomeEvent) -> OutcomeEvent:
         """What of a record is in queues of the caller; a fact that does not name its queue is looked up."""
         if self._own == ALL_QUEUES:
             return one
@@ -185,7 +185,7 @@ class _Reader:
                 queues[key] = self._api.tasks.status(key).queue
         return queues
 
-    def _is_news(self, one: Happened) -> bool:
+    def _is_news(self, one: OutcomeEvent) -> bool:
         assert self._positions is not None
         return one.offset >= self._positions.get(one.partition, Position(0)).offset
 
@@ -193,7 +193,7 @@ class _Reader:
         """Where the reader is, for who comes back: also if no event has come yet."""
         return f"id: {positions_text(self._positions or {})}\n"
 
-    def _text(self, one: Happened) -> bytes:
+    def _text(self, one: OutcomeEvent) -> bytes:
         assert self._positions is not None
         self._positions[one.partition] = Position(one.offset + 1, one.epoch)
         parts = [_event(fact) for fact in one.facts if fact.outcome != TOO_LATE]
@@ -205,7 +205,7 @@ class _Reader:
         data = MissingView(partition=one.partition, first_offset=one.first, next_offset=one.next)
         return f"{self._place()}event: missing\ndata: {data.model_dump_json()}\n\n".encode()
 
-    def _heard(self, happened: Happened) -> None:
+    def _heard(self, happened: OutcomeEvent) -> None:
         """In the tail's thread."""
         with contextlib.suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(self._put, happened)
@@ -215,7 +215,7 @@ class _Reader:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._put, None)
 
-    def _put(self, happened: Happened | None) -> None:
+    def _put(self, happened: OutcomeEvent | None) -> None:
         if self._lost:
             return
         size = happened.size if happened is not None else 0

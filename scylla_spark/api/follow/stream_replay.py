@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 
-from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.recent_records import OutcomeEvent
 from scylla_spark.api.follow.stream_positions import Position
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import boot_us
@@ -30,7 +30,7 @@ class Missing(NamedTuple):
 
 def replayed(
     connection: Connection, begin: Mapping[int, Position], end: Mapping[int, int]
-) -> Iterator[Happened | Missing]:
+) -> Iterator[OutcomeEvent | Missing]:
     """What counts between two places, partition by partition, and what of it is gone.
 
     The fence in force where reading begins is known by its epoch only: its nonce is that of the first record of this epoch.
@@ -55,7 +55,7 @@ def replayed(
 
 def _partition(
     consumer: KafkaConsumer, place: TopicPartition, begin: Position, end: int
-) -> Iterator[Happened | Missing]:
+) -> Iterator[OutcomeEvent | Missing]:
     first, epoch = min(consumer.beginning_offsets([place])[place], end), begin.epoch
     if first > begin.offset:
         yield Missing(place.partition, begin.offset, first)
@@ -65,7 +65,7 @@ def _partition(
         found = decode(record.value)
         if isinstance(found, Unreadable) or not fences.admit(found) or not found.facts:
             continue
-        yield Happened(place.partition, record.offset, found.fence.epoch, found.facts)
+        yield OutcomeEvent(place.partition, record.offset, found.fence.epoch, found.facts)
 
 
 class _Fences:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from scylla_spark.api import problems
-from scylla_spark.api.follow.recent_records import Happened
+from scylla_spark.api.follow.recent_records import OutcomeEvent
 from scylla_spark.api.follow.records_tail import LogTail, answers
 from scylla_spark.api.http.request_slots import waiting
 from scylla_spark.api.problems import Problem
@@ -117,7 +117,7 @@ class Waits:
             if not self._waiters:
                 self._tail.leave(self._heard)
 
-    def _heard(self, happened: Happened) -> None:
+    def _heard(self, happened: OutcomeEvent) -> None:
         """In the tail's thread."""
         names: list[TaskKey | str] = [fact.key for fact in happened.facts if fact.terminal]
         names += [fact.request_id for fact in answers(happened) if fact.request_id is not None]

@@ -14,9 +14,9 @@ from scylla_spark.api import problems
 from scylla_spark.api.problems import Kind, Problem
 from scylla_spark.core.plan.times import fire_times
 
-MOST_LOOKS: Final = 50_000
+MOST_EVALUATIONS: Final = 50_000
 """Looks at single rules in one request; each takes some 20 to 50 µs, so this is about two seconds."""
-LONG_LOOKS: Final = 2_000
+LONG_EVALUATIONS: Final = 2_000
 """A request that takes more is long: of those, one at a time is served, as each slows down everything in the process."""
 _turn: Final = threading.Lock()
 
@@ -50,7 +50,7 @@ class _Effort:
             ClientDisconnect: the client has gone.
         """
         self._looks += 1
-        if self._looks % LONG_LOOKS == 0:
+        if self._looks % LONG_EVALUATIONS == 0:
             self._check()
         if self._problem is not None:
             kind, detail, hint = self._problem
@@ -62,8 +62,8 @@ class _Effort:
 
     def _check(self) -> None:
         self._has_turn = self._has_turn or _turn.acquire(blocking=False)
-        if self._looks >= MOST_LOOKS:
-            detail = f"The times take more than {MOST_LOOKS} looks at the rules of the schedule."
+        if self._looks >= MOST_EVALUATIONS:
+            detail = f"The times take more than {MOST_EVALUATIONS} looks at the rules of the schedule."
             self._problem = problems.INVALID, detail, "Ask for fewer times, or give the schedule fewer branches."
         elif not self._has_turn:
             self._problem = problems.BUSY, "Another long list of times is being computed.", "Ask again in a moment."

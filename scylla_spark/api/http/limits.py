@@ -1,4 +1,4 @@
-"""What one client may take of the server: names, bytes, time, and requests at once. In front of everything else."""
+"""Bounds of what one client may use: host names, bytes, time and concurrent requests. They are checked before everything else."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from scylla_spark.api import problems
 from scylla_spark.api.http.forwarded import client_address
 from scylla_spark.api.http.metrics import ApiMetrics
 from scylla_spark.api.http.origins import SAFE_METHODS, is_foreign
-from scylla_spark.api.http.request_slots import Places
-from scylla_spark.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
+from scylla_spark.api.http.request_slots import RequestSlots
+from scylla_spark.api.leases.pending_calls import PendingCall, PendingCalls
 from scylla_spark.api.problems import Kind, Problem
 from scylla_spark.config.settings import Api
 from scylla_spark.io.host.host_names import HostNames, unknown_host
@@ -38,7 +38,7 @@ _HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b
 
 
 class Limits:
-    """ASGI middleware: refuses what is too much, too slow, or meant for another host.
+    """ASGI middleware that refuses requests that are too large, too slow, too many, or for another host.
 
     Paths reach the application as they stand in the request line, so that an encoded slash is a part of a name.
 
@@ -51,17 +51,17 @@ class Limits:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0, calls: CallsOnTheWay | None = None
+        self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0, calls: PendingCalls | None = None
     ) -> None:
         self._app = app
-        self._calls = calls or CallsOnTheWay()
+        self._calls = calls or PendingCalls()
         self._max_output = max_output
         self._settings = settings
         self._metrics = metrics
         self._hosts = HostNames(settings.host, settings.allowed_hosts)
         public = urlsplit(settings.public_url or "")
         self._names, self._prefix = (*settings.allowed_hosts, public.netloc), public.path.rstrip("/")
-        self._places = Places(settings.max_requests)
+        self._slots = RequestSlots(settings.max_requests)
         self._clients = _Clients(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,17 +92,17 @@ class Limits:
             return
         try:
             with self._clients.taken(scope), self._taken(path) as taken:
-                body.call = taken if isinstance(taken, CallOnTheWay) else body.call
+                body.call = taken if isinstance(taken, PendingCall) else body.call
                 await self._app(scope, body, sent)
         except Problem as problem:
             if sent.status == 0:
                 await _refuse(problem.kind, str(problem.detail), scope, body, sent)
 
     def _taken(self, path: str) -> AbstractContextManager[object]:
-        """What a request takes as long as it is served: a place, unless it is let in however many there are."""
+        """Reserves a request slot while the request is served. Lease calls and health checks need none."""
         if _is_lease_call(path):
             return self._calls.begun()
-        return nullcontext() if _is_urgent(path) else self._places.taken()
+        return nullcontext() if _is_urgent(path) else self._slots.taken()
 
     def _bounds(self, path: str) -> tuple[int, float]:
         """Most bytes of the body of a request, and the seconds in which it must come."""
@@ -120,8 +120,8 @@ class Limits:
         if scope["method"] not in SAFE_METHODS and is_foreign(
             host, _header(headers, b"origin"), _header(headers, b"sec-fetch-site"), self._names
         ):
-            return problems.FOREIGN_SITE, "A page of another site sends this; nothing was done."
-        if not urgent and not self._places.has_room():
+            return problems.FOREIGN_SITE, "A page of another site sent this request. Nothing was done."
+        if not urgent and not self._slots.has_free_slot():
             return problems.BUSY, f"{self._settings.max_requests} requests are being answered."
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > body.most:
@@ -144,10 +144,10 @@ class _Body:
         self._left_s = seconds
         self._size = 0
         self.whole = False
-        self.call = CallOnTheWay()  # nobody waits for it, unless it is one of a worker
+        self.call = PendingCall()  # replaced by the call of a worker
 
     async def __call__(self) -> Message:
-        if self.whole:  # whoever asks now waits for the client to go
+        if self.whole:  # a later call waits until the client disconnects
             return await self._receive()
         begun = asyncio.get_running_loop().time()
         self.call.waits_for_body = True
@@ -231,12 +231,12 @@ class _Clients:
 
 
 def _is_urgent(path: str) -> bool:
-    """Whether a request is let in however many there are: it keeps or ends what somebody has, or asks whether we live."""
+    """Returns whether a request needs no slot: it keeps or ends leases, or checks liveness."""
     return path == "/healthz" or _is_lease_call(path)
 
 
 def _is_lease_call(path: str) -> bool:
-    """Whether a request keeps or ends leases."""
+    """Returns whether a request keeps or ends leases."""
     return path.startswith(_LEASES) or _WORKER.fullmatch(path) is not None
 
 
@@ -245,7 +245,7 @@ def _header(headers: dict[bytes, bytes], name: bytes) -> str | None:
 
 
 async def _drain(receive: Receive, scope: Scope) -> None:
-    """Reads the rest of a body and drops it, for a while and as long as it comes.
+    """Reads and drops the rest of a body, within a time limit.
 
     A client that is still sending when its connection is closed sees a broken connection instead of the answer.
     """

@@ -1,7 +1,4 @@
-"""Places of requests that are at work: a request that only waits for something to happen gives its place to others meanwhile.
-
-So many who wait, which costs little, keep nobody from being answered.
-"""
+"""Slots of requests at work. A request that only waits for an event releases its slot, so that many waiting requests block no other."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from scylla_spark.api import problems
 from scylla_spark.api.problems import Problem
 
 
-class Places:
-    """Places of one process; its user is one event loop.
+class RequestSlots:
+    """The slots of one process, for use by one event loop.
 
     Args:
         most: requests at work at once.
@@ -27,67 +24,67 @@ class Places:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """As long as this lasts, one more request is at work, but for the time that it is `waiting`.
+        """Reserves a slot for a request, except while it is `waiting`.
 
         Raises:
-            Problem: too many are.
+            Problem: no slot is free.
         """
-        if not self.has_room():
+        if not self.has_free_slot():
             raise Problem(problems.BUSY, f"{self._most} requests are being answered.")
-        place = _Place(self)
-        reset = _place.set(place)
+        slot = _Slot(self)
+        reset = _slot.set(slot)
         try:
             yield
         finally:
-            _place.reset(reset)
-            place.end()
+            _slot.reset(reset)
+            slot.end()
 
-    def has_room(self) -> bool:
-        """Whether one more may begin."""
+    def has_free_slot(self) -> bool:
+        """Returns whether a slot is free."""
         return self._at_work < self._most
 
     def move(self, by: int) -> None:
-        """One more is at work, or one less."""
+        """Changes the number of requests at work."""
         self._at_work += by
 
 
-class _Place:
-    """The place of one request, which ends with the request, whatever still waits in its name."""
+class _Slot:
+    """The slot of one request. It ends with the request, even if parts of it still wait."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, slots: RequestSlots) -> None:
+        self._slots = slots
         self._waits = 0  # parts of the request may wait at the same time
         self._ended = False
-        places.move(1)
+        slots.move(1)
 
     def wait(self) -> None:
         self._waits += 1
         if self._waits == 1 and not self._ended:
-            self._places.move(-1)
+            self._slots.move(-1)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._waits -= 1
         if not self._waits and not self._ended:
-            self._places.move(1)
+            self._slots.move(1)
 
     def end(self) -> None:
         self._ended = True
         if not self._waits:
-            self._places.move(-1)
+            self._slots.move(-1)
 
 
-_place: Final[ContextVar[_Place | None]] = ContextVar("place", default=None)
+_slot: Final[ContextVar[_Slot | None]] = ContextVar("slot", default=None)
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """As long as this lasts, the request at hand only waits, and leaves its place to others."""
-    place = _place.get()
-    if place is None:  # of those that need none
+    """Releases the slot of the current request while it waits."""
+    slot = _slot.get()
+    if slot is None:  # of those that need none
         yield
         return
-    place.wait()
+    slot.wait()
     try:
         yield
     finally:
-        place.go_on()
+        slot.resume()

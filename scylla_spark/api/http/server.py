@@ -1,4 +1,4 @@
-"""The server below the application: connections are few, and none lasts without doing something."""
+"""The server below the application: bounded connections with time limits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from scylla_spark.api import problems
 from scylla_spark.api.app import create_app
+from scylla_spark.api.http.connection_limit import ConnectionLimit
 from scylla_spark.api.http.draining import Draining
 from scylla_spark.api.http.forwarded import Network, is_trusted
-from scylla_spark.api.http.room import Room
 from scylla_spark.api.problems import Kind
 from scylla_spark.config.settings import Api, Settings
 
@@ -34,26 +34,26 @@ _UNACCEPTED: Final = 2048  # connections that the system keeps until they are ac
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended; the longest idle one makes way for a new one."""
+    """HTTP/1.1 with time limits. The connection that has been idle for longest is closed for a new one."""
 
-    room: Room
+    limit: ConnectionLimit
     proxies: tuple[Network, ...] = ()
 
     def connection_made(self, transport: Any) -> None:
-        """Takes a connection, if there is room or another one makes way."""
+        """Admits the connection, or answers 429."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._taken_by: asyncio.TimerHandle | None = None
         host, port = self.client or ("", 0)
         place = f"{host} {port}" if is_trusted(host, self.proxies) else host  # `Limits` counts who is behind a proxy
-        if self.room.take(self, place):
+        if self.limit.admit(self, place):
             self._await_headers()
         else:
             transport.write(_raw(problems.BUSY, "Too many connections are open."))
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Takes what came; the headers of a request must be complete in time."""
+        """Reads data; the headers of a request must be complete in time."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -63,19 +63,19 @@ class BoundedProtocol(H11Protocol):
             self._await_headers()
 
     def handle_events(self) -> None:
-        """Reads what came; from the end of its headers on, a request is under way."""
+        """Handles parsed data; a request is under way from the end of its headers on."""
         super().handle_events()
         if self._is_at_work():
-            self.room.work(self)
+            self.limit.mark_busy(self)
 
     def on_response_complete(self) -> None:
-        """A request has been answered; the next one may have come meanwhile."""
+        """Marks the connection as idle, unless the next request has arrived already."""
         super().on_response_complete()
         if not self._is_at_work():
-            self.room.rest(self)
+            self.limit.mark_idle(self)
 
-    def make_way(self) -> None:
-        """Ends at once. Who has never been answered is told why; to others, that an idle connection is closed is nothing new."""
+    def close_for_newcomer(self) -> None:
+        """Closes the connection at once. A client without any answer yet gets the reason; others expect that idle connections close."""
         if self.cycle is None and not self.transport.is_closing():
             self.transport.write(_raw(problems.BUSY, "Too many connections are open."))
         if self.transport.get_write_buffer_size():
@@ -84,37 +84,37 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent; it must go on in time."""
+        """Starts the time limit of a client that does not read its answer."""
         super().pause_writing()
         self._taken_by = self._taken_by or self.loop.call_later(SEND_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It goes on."""
+        """Ends that time limit."""
         super().resume_writing()
         if self._taken_by is not None:
             self._taken_by.cancel()
             self._taken_by = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Lets go."""
-        self.room.leave(self)
+        """Removes the connection."""
+        self.limit.remove(self)
         self._forget_deadline()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override] # asyncio allows it
-        """A client that says that it sends no more may still take its answer, if it has asked for one."""
+        """Keeps the connection of a client that sends no more data until its request is answered."""
         asked = self._is_at_work()
         if asked:
             self.cycle.keep_alive = False
         return asked
 
     def timeout_keep_alive_handler(self) -> None:
-        """Ends an idle connection, even if its client does not take what was sent."""
+        """Closes an idle connection, even if its client does not read."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(IDLE_S, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is no request."""
+        """Answers data that is not a request."""
         large = self.conn.their_state is h11.ERROR and len(self.conn.trailing_data[0]) >= MAX_HEADER_BYTES
         kind = problems.HEADERS_TOO_LARGE if large else problems.BAD_REQUEST
         self.transport.write(_raw(kind, msg))
@@ -139,7 +139,7 @@ class BoundedProtocol(H11Protocol):
 
 
 def _raw(kind: Kind, detail: str) -> bytes:
-    """A whole answer, for those whom no application sees."""
+    """Makes a complete answer for a connection that never reaches the application."""
     body = json.dumps(problems.document(kind, detail)).encode()
     head = (
         f"HTTP/1.1 {kind.status} {kind.title}\r\nContent-Type: {problems.MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n"
@@ -149,7 +149,7 @@ def _raw(kind: Kind, detail: str) -> bytes:
 
 
 class _Server(Server):
-    """A server that tells when it serves, and takes newcomers in portions, however many the system keeps for it."""
+    """A server that reports when it serves, and accepts connections in portions."""
 
     def __init__(self, config: Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -176,7 +176,7 @@ def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]
 
 
 def _allow_files(wanted: int) -> None:
-    """Lets the process have so many files and connections open, or as many as the system allows it."""
+    """Raises the limit of open files of this process, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -184,7 +184,7 @@ def _allow_files(wanted: int) -> None:
 
 
 def bounded(app: ASGIApp, settings: Api) -> Config:
-    """How an application is served so that no client can hold it up.
+    """Makes the configuration of a server that no client can block.
 
     Args:
         app: the application.
@@ -194,7 +194,10 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
     protocol = type(
         "Protocol",
         (BoundedProtocol,),
-        {"room": Room(settings.max_connections, settings.max_per_address), "proxies": settings.trusted_proxies},
+        {
+            "limit": ConnectionLimit(settings.max_connections, settings.max_per_address),
+            "proxies": settings.trusted_proxies,
+        },
     )
     return Config(
         Draining(app),

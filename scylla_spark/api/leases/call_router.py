@@ -1,4 +1,4 @@
-"""Calls of workers, shared out among the desks of all dispatchers, and the answers put together again."""
+"""Calls of workers, shared out among the lease servers of all dispatchers, and the answers put together again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import reduce
 from operator import xor
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.api.leases.calls_on_the_way import call_at_hand
-from scylla_spark.api.leases.desks import DeskConnection, Desks, together, too_slow
+from scylla_spark.api.leases.lease_servers import LeaseServerConnection, LeaseServers, together, too_slow
+from scylla_spark.api.leases.pending_calls import current_call
 from scylla_spark.core.leases.messages import (
     LOST,
     UNAVAILABLE,
@@ -28,12 +28,14 @@ from scylla_spark.core.tasks.task import YIELDED
 from scylla_spark.errors import UnreachableError
 
 _PATIENCE_S: Final = 10.0
-_OPENING_S: Final = 2.0  # for the way to a desk, once all others have answered: the worker's next call waits for that
+_OPENING_S: Final = (
+    2.0  # for the way to a lease server, once all others have answered: the worker's next call waits for that
+)
 _TURN_S: Final = 0.1  # between two rounds in which nobody had anything
 
 
 class _Part(NamedTuple):
-    """What one desk was asked of a call, and what it answered."""
+    """What one lease server was asked of a call, and what it answered."""
 
     address: str
     call: Call
@@ -42,19 +44,21 @@ class _Part(NamedTuple):
 
 
 class _Round:
-    """Asks several desks, each as soon as the way to it is open.
+    """Asks several lease servers, each as soon as the way to it is open.
 
     Args:
-        parts: address of a desk → what it is asked.
+        parts: address of a lease server → what it is asked.
         way: begins to make the way to one; None: it does not answer.
     """
 
-    def __init__(self, parts: Mapping[str, Call], way: Callable[[str], asyncio.Task[DeskConnection | None]]) -> None:
+    def __init__(
+        self, parts: Mapping[str, Call], way: Callable[[str], asyncio.Task[LeaseServerConnection | None]]
+    ) -> None:
         self._parts = parts
         self._opening = {way(address): address for address in parts}
         self._addresses: dict[asyncio.Future[Answer], str] = {}
         self._hurries = False
-        self.asked: dict[asyncio.Future[Answer], DeskConnection] = {}
+        self.asked: dict[asyncio.Future[Answer], LeaseServerConnection] = {}
 
     async def heard(self, wait_s: float) -> Mapping[str, Answer]:
         """What was answered in time, by address; as soon as one has something to say, the others are to answer, too.
@@ -97,24 +101,24 @@ class _Round:
 
 
 class LeaseCalls:
-    """Brings each part of a call to the desk that it concerns.
+    """Brings each part of a call to the lease server that it concerns.
 
     Args:
         desks: of all dispatchers.
     """
 
-    def __init__(self, desks: Desks) -> None:
+    def __init__(self, desks: LeaseServers) -> None:
         self._desks = desks
-        self._ways: set[asyncio.Task[DeskConnection | None]] = set()
+        self._ways: set[asyncio.Task[LeaseServerConnection | None]] = set()
         self._giving: set[asyncio.Task[None]] = set()
 
     async def call(self, call: Call) -> Answer:
-        """The answer of all desks to a call; its `until_us` is how long it may wait, in microseconds.
+        """The answer of all lease servers to a call; its `until_us` is how long it may wait, in microseconds.
 
         Who cancels it, because nobody listens any more, loses nothing: what was leased without a session goes back at once.
 
         Raises:
-            UnreachableError: no desk answers.
+            UnreachableError: no lease server answers.
         """
         addresses = await self._desks.all()
         owners = await self._desks.owners()
@@ -159,10 +163,10 @@ class LeaseCalls:
             await asyncio.sleep(_TURN_S)
 
     async def _all(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> list[_Part]:
-        """What all desks answer to what concerns them; as soon as one has something to say, the others are to answer, too."""
+        """What all lease servers answer to what concerns them; as soon as one has something to say, the others are to answer, too."""
         of_token = {token: _owner(owners, token) for token in _tokens(call)}
         parts = {address: _part(call, _spoken_for(of_token, address)) for address in addresses}
-        call_at_hand().goes_to(addresses)
+        current_call().goes_to(addresses)
         found = await self._heard(call, parts)
         if not found:
             raise too_slow()
@@ -177,18 +181,18 @@ class LeaseCalls:
             _give_back(call, asking.asked)
             raise
         finally:
-            call_at_hand().end()
+            current_call().end()
             for answer in asking.asked:
                 answer.cancel()
 
-    def _way(self, address: str) -> asyncio.Task[DeskConnection | None]:
+    def _way(self, address: str) -> asyncio.Task[LeaseServerConnection | None]:
         """Begins to open a connection, which whoever calls next has use for, too."""
         way = asyncio.create_task(self._desk(address))
         self._ways.add(way)
         way.add_done_callback(self._ways.discard)
         return way
 
-    async def _desk(self, address: str) -> DeskConnection | None:
+    async def _desk(self, address: str) -> LeaseServerConnection | None:
         with contextlib.suppress(UnreachableError):
             desk = await self._desks.at(address)
             return desk if desk.alive else None
@@ -227,7 +231,7 @@ class LeaseCalls:
             await self.call(Call(0, worker, reports=tuple(Report(token, YIELDED) for token in tokens)))
 
     async def _ask(self, address: str, call: Call) -> Answer:
-        call_at_hand().goes_to((address,))
+        current_call().goes_to((address,))
         desk = await self._desks.at(address)
         answer = desk.call(call)
         try:
@@ -242,7 +246,7 @@ class LeaseCalls:
         raise too_slow()
 
 
-def _give_back(call: Call, asked: Mapping[asyncio.Future[Answer], DeskConnection]) -> None:
+def _give_back(call: Call, asked: Mapping[asyncio.Future[Answer], LeaseServerConnection]) -> None:
     """What was leased without a session, in answers that have come and that nobody will read, goes to others."""
     if not (call.session or call.request):
         for answer, told in _results(asked).items():
@@ -284,7 +288,7 @@ def _results(answers: Iterable[asyncio.Future[Answer]]) -> dict[asyncio.Future[A
 
 
 def _told(address: str, part: Call, answer: Answer | None) -> _Part:
-    """What a desk was asked and has answered; one who did not answer, or was not certain, has not heard anything."""
+    """What a lease server was asked and has answered; one who did not answer, or was not certain, has not heard anything."""
     if answer is None or answer.refusal == UNAVAILABLE:
         unheard = (UNAVAILABLE,) * (len(part.reports) + len(part.signs))
         return _Part(address, part, (answer or Answer(part.number))._replace(statuses=unheard), unheard=True)

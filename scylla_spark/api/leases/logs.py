@@ -52,17 +52,17 @@ class LinesBody(Body):
     lines: Annotated[list[LineBody], Field(min_length=1, max_length=MOST_LINES)]
 
 
-class TakenView(BaseModel):
+class LinesAcceptedView(BaseModel):
     """How many lines were taken."""
 
     taken: int
 
 
-@routes.post("/v1/leases/{lease}/logs", TakenView, problems.NOT_JSON, problems.CONFLICT)
+@routes.post("/v1/leases/{lease}/logs", LinesAcceptedView, problems.NOT_JSON, problems.CONFLICT)
 async def send_logs(api: Asked, lease: Annotated[Token, Path()], told: LinesBody) -> Response:
     """Send lines that an attempt printed or logged, redacted as all logs. The answer is 409 after the lease has ended."""
     lines = [one.line() for one in told.lines]
-    said = await api.desks.lines(lease, lines)
+    said = await api.lease_servers.lines(lease, lines)
     if said == OK:
         return answer({"taken": len(lines)})
     raise not_held(said)

@@ -134,7 +134,7 @@ async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]
     Raises:
         Problem: the lease is over, or nobody knows at the moment.
     """
-    told = await api.desks.output(token, link)
+    told = await api.lease_servers.output(token, link)
     if isinstance(told, dict):
         return told
     if told == OUTPUTS_FULL:

@@ -14,10 +14,10 @@ from pydantic import BaseModel, BeforeValidator
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.access.access import STILL_MAY
-from scylla_spark.api.access.while_it_holds import Judge
+from scylla_spark.api.access.access import RECHECK_TOKEN
+from scylla_spark.api.access.token_recheck import Judge
 from scylla_spark.api.context import Asked, Own, Routes, answer
-from scylla_spark.api.http.caller_gone import while_heard
+from scylla_spark.api.http.until_disconnect import until_disconnect
 from scylla_spark.api.leases.views import (
     LeaseBody,
     LeasesView,
@@ -58,7 +58,7 @@ Worker = Annotated[WorkerName, _AS_NAMED, Path(description="Its name, unique amo
 Queue = Annotated[Name, _AS_NAMED, Path()]
 
 
-class Speaker(NamedTuple):
+class WorkerCaller(NamedTuple):
     """Who speaks for workers.
 
     Attributes:
@@ -87,21 +87,21 @@ class Speaker(NamedTuple):
         return name
 
 
-async def _speaker(request: Request) -> Speaker:
-    return Speaker(request.scope["caller"].id, request.scope[STILL_MAY])
+async def _speaker(request: Request) -> WorkerCaller:
+    return WorkerCaller(request.scope["caller"].id, request.scope[RECHECK_TOKEN])
 
 
-Spoken = Annotated[Speaker, Depends(_speaker)]
+CallerOfWorker = Annotated[WorkerCaller, Depends(_speaker)]
 
 
-class LeftView(BaseModel):
+class WorkerSessionEndedView(BaseModel):
     """A worker has left."""
 
     given_back: int
 
 
 @routes.post("/v1/workers/{worker}/sync", SyncView, *_IN, problems.REPLACED, problems.OUT_OF_ORDER, problems.SUPERSEDED)
-async def sync_worker(api: Asked, spoken: Spoken, worker: Worker, body: SyncBody) -> Response:
+async def sync_worker(api: Asked, spoken: CallerOfWorker, worker: Worker, body: SyncBody) -> Response:
     """Report results, keep leases and wait for tasks: the whole conversation of a worker. A worker sends one call at a time."""
     told = await _waited(
         api, spoken, body.call(spoken.name(worker)), keeps=body.held is not None and bool(body.held.count)
@@ -110,19 +110,19 @@ async def sync_worker(api: Asked, spoken: Spoken, worker: Worker, body: SyncBody
     return answer(sync_view(body, told))
 
 
-@routes.delete("/v1/workers/{worker}", LeftView, *_IN)
+@routes.delete("/v1/workers/{worker}", WorkerSessionEndedView, *_IN)
 async def end_worker_session(
-    api: Asked, spoken: Spoken, worker: Worker, session: Annotated[str, Query(min_length=1, max_length=100)]
+    api: Asked, spoken: CallerOfWorker, worker: Worker, session: Annotated[str, Query(min_length=1, max_length=100)]
 ) -> Response:
     """End a session. Its leases go to other workers at once."""
-    return answer({"given_back": await api.desks.leave(spoken.name(worker), session)})
+    return answer({"given_back": await api.lease_servers.leave(spoken.name(worker), session)})
 
 
 @routes.get("/v1/workers", list[WorkerView])
 async def list_workers(api: Asked) -> Response:
     """List the workers that have called in the last ten minutes."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in await api.desks.workers():
+    for one in await api.lease_servers.workers():
         shown = sha256(one["session"].encode(errors="replace")).hexdigest()[:_SHOWN_CHARS]
         about = json.loads(one["about"]) if one["about"] else None
         told = one | {"session": shown, "about": about, "order": one["order"] or None}
@@ -148,7 +148,7 @@ async def stop_worker(api: Asked, worker: Worker) -> Response:
 
 
 async def _ordered(api: Asked, worker: str, order: str) -> Response:
-    if not await api.desks.order(worker, order):
+    if not await api.lease_servers.order(worker, order):
         raise NotFoundError(
             f"No worker {worker!r} has called in the last ten minutes.", hint="GET /v1/workers lists them."
         )
@@ -156,10 +156,10 @@ async def _ordered(api: Asked, worker: str, order: str) -> Response:
 
 
 @routes.post("/v1/queues/{queue}/leases", LeasesView, *_IN, problems.SUPERSEDED)
-async def lease_tasks(api: Asked, request: Request, spoken: Spoken, queue: Queue, body: LeaseBody) -> Response:
+async def lease_tasks(api: Asked, request: Request, spoken: CallerOfWorker, queue: Queue, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue without a session. Each lease lasts until it is reported or not extended."""
     call = body.call(queue)
-    told = await while_heard(request, _waited(api, spoken, call._replace(worker=spoken.name(call.worker))))
+    told = await until_disconnect(request, _waited(api, spoken, call._replace(worker=spoken.name(call.worker))))
     _check(told)
     return answer(
         {"leases": [lease_view(one) for one in told.leases], "queues": [scale_view(one) for one in told.queues]}
@@ -168,7 +168,7 @@ async def lease_tasks(api: Asked, request: Request, spoken: Spoken, queue: Queue
 
 @routes.post("/v1/tasks/{key}:lease", LeaseView, *_IN, problems.NOT_FOUND, problems.NOT_READY, problems.SUPERSEDED)
 async def lease_task(
-    api: Asked, own: Own, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody
+    api: Asked, own: Own, request: Request, spoken: CallerOfWorker, key: TaskId, body: LeaseTaskBody
 ) -> Response:
     """Lease one task by its name. The answer is 409 if it is not due, not the head of its lane, or not for workers."""
     wanted = TaskKey.parse(key)
@@ -180,7 +180,7 @@ async def lease_task(
         wants=(want,),
         request=request_name(key, body.request_id),
     )
-    told = await while_heard(request, _waited(api, spoken, call))
+    told = await until_disconnect(request, _waited(api, spoken, call))
     _check(told)
     if not told.leases:
         said = await explained(api, own, wanted)
@@ -196,11 +196,11 @@ async def lease_task(
 @routes.get("/v1/queues/{queue}/scale", ScaleView, *_IN)
 async def get_queue_scale(api: Asked, queue: Queue) -> Response:
     """Return the numbers that autoscalers need: ready tasks, the age of the oldest, and whether more workers would help."""
-    return answer(scale_view(await api.desks.scarcity(queue)))
+    return answer(scale_view(await api.lease_servers.scarcity(queue)))
 
 
 @routes.post("/v1/leases:extend", StatusesView, *_IN)
-async def extend_leases(api: Asked, spoken: Spoken, body: SignsBody) -> Response:
+async def extend_leases(api: Asked, spoken: CallerOfWorker, body: SignsBody) -> Response:
     """Extend leases by another term, and report progress."""
     signs = tuple(item.sign() for item in body.leases)
     told = await api.leases.call(Call(0, spoken.name(body.worker or ""), signs=signs))
@@ -208,30 +208,30 @@ async def extend_leases(api: Asked, spoken: Spoken, body: SignsBody) -> Response
 
 
 @routes.post("/v1/leases:complete", StatusesView, *_IN)
-async def complete_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+async def complete_leases(api: Asked, spoken: CallerOfWorker, body: ReportsBody) -> Response:
     """End tasks as succeeded. The answer is sent once that is recorded."""
     return await _ended(api, spoken, body, "succeeded")
 
 
 @routes.post("/v1/leases:fail", StatusesView, *_IN)
-async def fail_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+async def fail_leases(api: Asked, spoken: CallerOfWorker, body: ReportsBody) -> Response:
     """End attempts as failed. The retry policy decides on further attempts."""
     return await _ended(api, spoken, body, "failed")
 
 
 @routes.post("/v1/leases:abort", StatusesView, *_IN)
-async def abort_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+async def abort_leases(api: Asked, spoken: CallerOfWorker, body: ReportsBody) -> Response:
     """End tasks as aborted. They are not tried again."""
     return await _ended(api, spoken, body, "aborted")
 
 
 @routes.post("/v1/leases:yield", StatusesView, *_IN)
-async def yield_leases(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
+async def yield_leases(api: Asked, spoken: CallerOfWorker, body: ReportsBody) -> Response:
     """Give tasks back without using up an attempt."""
     return await _ended(api, spoken, body, "yielded")
 
 
-async def _waited(api: Asked, spoken: Speaker, call: Call, *, keeps: bool = False) -> Answer:
+async def _waited(api: Asked, spoken: WorkerCaller, call: Call, *, keeps: bool = False) -> Answer:
     """What became of a call. What was leased for who may no longer have it, because his token was revoked meanwhile, goes to others.
 
     Raises:
@@ -259,7 +259,7 @@ async def _answered(api: Asked, call: Call, *, keeps: bool) -> Answer:
         return await api.leases.call(call)
 
 
-async def _ended(api: Asked, spoken: Spoken, body: ReportsBody, outcome: Outcome) -> Response:
+async def _ended(api: Asked, spoken: CallerOfWorker, body: ReportsBody, outcome: Outcome) -> Response:
     reports = tuple(item.ended(outcome) for item in body.leases)
     return _statuses(
         [report.token for report in reports],

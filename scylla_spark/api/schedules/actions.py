@@ -108,7 +108,7 @@ class TimesView(BaseModel):
     times: list[PlannedView]
 
 
-class SaidView(BaseModel):
+class ScheduleExplanationView(BaseModel):
     """Why a schedule ran or did not."""
 
     name: str
@@ -190,7 +190,7 @@ def list_previous_times(api: Asked, name: Name, count: Count = 5) -> Response:
     return _times(api, name, lambda series, calendars: preceding(series, calendars, now_us(), count))
 
 
-@routes.get("/v1/schedules/{name}:explain", SaidView, *_LOOKS)
+@routes.get("/v1/schedules/{name}:explain", ScheduleExplanationView, *_LOOKS)
 async def explain_schedule(
     api: Asked,
     name: Name,

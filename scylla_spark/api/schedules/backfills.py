@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Path
 from pydantic import BaseModel, Field
@@ -13,10 +13,9 @@ from scylla_spark.api import problems
 from scylla_spark.api.context import Api, Asked, Body, Instant, Routes, answer
 from scylla_spark.api.schedules.definitions import STEERS, Author, Name, name_of
 from scylla_spark.api.schedules.plan_mirror import excerpt
-from scylla_spark.api.schedules.views import instants
-from scylla_spark.client.schedules.backfills import BackfillStatus, backfills_of
+from scylla_spark.client.schedules.backfills import Backfill, BackfillStatus, backfills_of
 from scylla_spark.client.schedules.explanation import missing
-from scylla_spark.clock import iso_of, now_us
+from scylla_spark.clock import now_us
 from scylla_spark.core.plan.state.backfill_entry import tag_of
 
 routes = Routes()
@@ -51,58 +50,16 @@ class BackfillBody(Body):
     dry_run: bool = False
 
 
-class RangeView(BaseModel):
-    """Versions of a table that one run is about: those after the first number, up to the second."""
+class BackfillView(Backfill):
+    """The runs of a backfill, in order."""
 
-    from_version: int
-    to_version: int
-    rows: Annotated[int, Field(description="That were written, as far as the table's log says")]
-    commits: Annotated[int, Field(description="That count for the trigger")]
-    bytes: Annotated[int, Field(description="Of their new files")]
-    partition: Annotated[str | None, Field(description="Value of the partition column; null: the whole table")]
-
-
-class BackfillView(BaseModel):
-    """Planned times, or versions, that run, or would, in their order."""
-
-    planned: Annotated[
-        list[str], Field(description="By which the runs are named; of versions, when the last of each was written")
-    ]
-    versions: Annotated[list[RangeView], Field(description="Of a table, in the same order; empty: planned times run")]
-    tag: Annotated[str, Field(description="of its tasks, by which they are listed and cancelled; empty: none runs")]
     dry_run: bool
-
-
-class BackfillStatusView(BaseModel):
-    """How a backfill stands."""
-
-    tag: Annotated[str, Field(description="Of its tasks")]
-    number: Annotated[int, Field(description="Of it among those of its schedule")]
-    state: Literal["running", "paused", "cancelled", "ended"]
-    total: Annotated[int, Field(description="How many runs it is")]
-    done: Annotated[int, Field(description="Runs that have ended: succeeded, failed and cancelled")]
-    succeeded: int
-    failed: Annotated[int, Field(description="Or could not be launched")]
-    cancelled: Annotated[int, Field(description="Or ended unrun")]
-    running: Annotated[int, Field(description="Launched, and not ended")]
-    left: Annotated[int, Field(description="To be launched")]
-    max_running: int
-    priority: int
-    author: str
-    begun_at: str
-    ends_at: Annotated[
-        str | None,
-        Field(
-            description="When it will be over at its own pace; null: it does not go on, or no run of it has ended yet"
-        ),
-    ]
-    over_at: str | None
 
 
 class BackfillsView(BaseModel):
     """Backfills of a schedule, the newest first; the last ten that are over are kept."""
 
-    backfills: list[BackfillStatusView]
+    backfills: list[BackfillStatus]
 
 
 @routes.post("/v1/schedules/{name}:backfill", BackfillView, *STEERS)
@@ -121,17 +78,16 @@ async def backfill_schedule(api: Asked, name: Name, how: BackfillBody, author: A
             dry_run=how.dry_run,
         )
     )
-    versions = [one._asdict() for one in found.versions]
-    return answer({"planned": instants(found.planned), "versions": versions, "tag": found.tag, "dry_run": how.dry_run})
+    return answer(dict(found) | {"dry_run": how.dry_run})
 
 
 @routes.get("/v1/schedules/{name}/backfills", BackfillsView, problems.NOT_FOUND)
 def list_backfills(api: Asked, name: Name) -> Response:
     """List the backfills of a schedule with their progress and estimated ends."""
-    return answer({"backfills": [_view(one) for one in _backfills(api, name_of(name))]})
+    return answer({"backfills": _backfills(api, name_of(name))})
 
 
-@routes.post("/v1/schedules/{name}/backfills/{number}:pause", BackfillStatusView, *STEERS)
+@routes.post("/v1/schedules/{name}/backfills/{number}:pause", BackfillStatus, *STEERS)
 async def pause_backfill(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
     """Pause a backfill. When the answer is sent, nothing of it starts that has not started before.
 
@@ -141,13 +97,13 @@ async def pause_backfill(api: Asked, name: Name, number: Number, author: Author 
     return await _steered(api, "pause", name_of(name), number, author)
 
 
-@routes.post("/v1/schedules/{name}/backfills/{number}:resume", BackfillStatusView, *STEERS)
+@routes.post("/v1/schedules/{name}/backfills/{number}:resume", BackfillStatus, *STEERS)
 async def resume_backfill(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
     """Resume a paused backfill with its remaining runs."""
     return await _steered(api, "resume", name_of(name), number, author)
 
 
-@routes.post("/v1/schedules/{name}/backfills/{number}:cancel", BackfillStatusView, *STEERS)
+@routes.post("/v1/schedules/{name}/backfills/{number}:cancel", BackfillStatus, *STEERS)
 async def cancel_backfill(api: Asked, name: Name, number: Number, author: Author = "") -> Response:
     """Cancel a backfill. Runs that have not started never start.
 
@@ -165,7 +121,7 @@ async def _steered(api: Api, what: str, name: str, number: int, author: str) -> 
     found = await api.planned(lambda: [one for one in _backfills(api, name) if one.number == number])
     if not found:
         raise missing(name)
-    return answer(_view(found[0]))
+    return answer(found[0])
 
 
 def _backfills(api: Api, name: str) -> list[BackfillStatus]:
@@ -173,8 +129,3 @@ def _backfills(api: Api, name: str) -> list[BackfillStatus]:
     if entry is None:
         raise missing(name)
     return backfills_of(entry, now_us())
-
-
-def _view(one: BackfillStatus) -> dict[str, Any]:
-    times = {"begun_at": iso_of(one.begun_at), "ends_at": iso_of(one.ends_at), "over_at": iso_of(one.over_at)}
-    return one._asdict() | {"done": one.done} | times

@@ -71,7 +71,7 @@ class CalendarBody(Body):
     ]
 
 
-class ToldView(BaseModel):
+class EventAcceptedView(BaseModel):
     """The planner will count it, once."""
 
     accepted: bool
@@ -91,14 +91,14 @@ class CalendarsView(BaseModel):
     calendars: dict[str, int]
 
 
-@routes.post("/v1/events", {202: ToldView}, problems.NOT_JSON)
+@routes.post("/v1/events", {202: EventAcceptedView}, problems.NOT_JSON)
 async def emit_event(api: Asked, event: EventBody) -> Response:
     """Send an event to the schedules. It is counted once."""
     await api.planned(lambda: api.told.tell("event", name=event.name, fields=event.fields))
     return answer({"accepted": True}, 202)
 
 
-@routes.post("/v1/partitions", {202: ToldView}, problems.NOT_JSON)
+@routes.post("/v1/partitions", {202: EventAcceptedView}, problems.NOT_JSON)
 async def report_partitions(api: Asked, told: PartitionsBody) -> Response:
     """Report new partitions of a dataset to the schedules."""
     new = [one.model_dump(exclude_none=True) for one in told.partitions]

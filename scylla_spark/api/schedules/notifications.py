@@ -71,7 +71,7 @@ class RulesView(BaseModel):
     rules: list[RuleView]
 
 
-class RuleGoneView(BaseModel):
+class RuleDeletedView(BaseModel):
     """A rule that was forgotten."""
 
     name: str
@@ -117,7 +117,7 @@ async def put_notification_rule(
     return await api.planned(done)
 
 
-@routes.delete("/v1/notifications/rules/{name}", RuleGoneView, *_WRITES)
+@routes.delete("/v1/notifications/rules/{name}", RuleDeletedView, *_WRITES)
 async def delete_notification_rule(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
     """Delete a rule and its open problems."""
     plain = name_of(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -201,8 +200,3 @@ def fire_view(row: Row) -> dict[str, Any]:
         "values": json.loads(row["values"]) if row["values"] else None,
         "task": id_of(key) if key is not None else None,
     }
-
-
-def instants(moments: list[datetime]) -> list[str | None]:
-    """RFC 3339 texts."""
-    return [iso_of(moment) for moment in moments]

@@ -121,7 +121,7 @@ async def retry_task(api: Asked, key: TaskId) -> Response:
     return _copied(old, copy.key)
 
 
-class _Asked(NamedTuple):
+class _PendingAnswer(NamedTuple):
     """What became of a cancel.
 
     Attributes:
@@ -155,7 +155,7 @@ async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None =
     return answer(key_view(key) | {"answer": "sent"}, 202)
 
 
-async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> _Asked:
+async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> _PendingAnswer:
     """Sends a cancel, and waits for the answer without a thread."""
     request = new_key(now_us())
     async with api.waits.waiting(key, request) as future:
@@ -169,7 +169,7 @@ async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | No
         state = (await run_in_threadpool(api.tasks.status, key)).state
     except NotFoundError:
         state = ""
-    return _Asked(state, heard, by_request)
+    return _PendingAnswer(state, heard, by_request)
 
 
 async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response:

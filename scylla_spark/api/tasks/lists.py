@@ -92,7 +92,7 @@ class TotalsView(BaseModel):
     totals: list[TotalView]
 
 
-class DoneView(BaseModel):
+class BulkActionView(BaseModel):
     """What was done to all tasks that a filter chooses."""
 
     matched: int
@@ -145,7 +145,7 @@ def get_task_totals(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = Non
     return answer({"totals": api.pages.totals(_wanted(filter, own, now), now=now, as_of_us=_us(as_of))})
 
 
-@routes.post("/v1/tasks:cancel", DoneView)
+@routes.post("/v1/tasks:cancel", BulkActionView)
 async def cancel_tasks(
     api: Asked,
     own: Own,
@@ -164,7 +164,7 @@ async def cancel_tasks(
     return answer(done | {"undo": _undo(filter, now) if done["sent"] else None})
 
 
-@routes.post("/v1/tasks:retry", DoneView)
+@routes.post("/v1/tasks:retry", BulkActionView)
 async def retry_tasks(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
     """Enqueue every ended task that matches a filter once more, due now, under new keys."""
     now = now_us()
@@ -172,7 +172,7 @@ async def retry_tasks(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRu
     return answer(await api.at_length(lambda: _done(api, wanted, now, _copies, dry_run=dry_run)))
 
 
-@routes.post("/v1/tasks:restore", DoneView)
+@routes.post("/v1/tasks:restore", BulkActionView)
 async def restore_tasks(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
     """Enqueue every cancelled task that matches a filter once more, under a new key.
 

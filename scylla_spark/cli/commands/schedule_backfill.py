@@ -125,7 +125,7 @@ def _row(one: BackfillStatus) -> dict[str, Any]:
     from scylla_spark.clock import to_us
 
     times = {name: None if (at := getattr(one, name)) is None else to_us(at) for name in _INSTANTS}
-    return printable(one._asdict() | {"done": one.done} | times, _INSTANTS)
+    return printable(dict(one) | times, _INSTANTS)
 
 
 def _of(cli: Context, tag: str, act: Callable[[ScheduleHandle], None]) -> None:
@@ -176,7 +176,7 @@ def _rows_of(found: Backfill) -> list[dict[str, Any]]:
     times = [{"planned_at": iso(to_us(at))} for at in found.planned]
     if not found.versions:
         return times
-    return [one._asdict() | time for one, time in zip(found.versions, times, strict=True)]
+    return [dict(one) | time for one, time in zip(found.versions, times, strict=True)]
 
 
 def _columns(found: Backfill) -> tuple[str, ...]:

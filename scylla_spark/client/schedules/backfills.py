@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules.version_ranges import ranges_between, without_those_that_ran
@@ -22,82 +23,53 @@ from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 Period = datetime | tuple[datetime, datetime]
 
 
-class VersionRange(NamedTuple):
-    """Versions of a table that one run of a backfill is about: those in (from_version, to_version].
+class VersionRange(BaseModel, frozen=True):
+    """Versions of a table for one run of a backfill: those in (from_version, to_version]."""
 
-    Attributes:
-        from_version: the last version before it.
-        to_version: its last one.
-        rows: that were written, as far as the table's log says.
-        commits: that count for the trigger.
-        bytes: of their files.
-        partition: value of the partition column; None: the whole table.
-    """
-
-    from_version: int
-    to_version: int
-    rows: int
-    commits: int
-    bytes: int
-    partition: str | None
+    from_version: Annotated[int, Field(description="Last version before the range")]
+    to_version: Annotated[int, Field(description="Last version of the range")]
+    rows: Annotated[int, Field(description="Rows that were written, as far as the log of the table says")]
+    commits: Annotated[int, Field(description="Commits that count for the trigger")]
+    bytes: Annotated[int, Field(description="Bytes of the new files")]
+    partition: Annotated[str | None, Field(description="Value of the partition column; null: the whole table")]
 
 
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    """Past planned times, or versions of a table, that run, or would.
+class Backfill(BaseModel, frozen=True):
+    """Past planned times, or versions of a table, that run or would run."""
 
-    Attributes:
-        planned: the times that the runs are named by, in their order; of versions those of their last commits.
-        tag: of all their tasks, by which they are listed, and the backfill is paused, resumed and cancelled; empty: none runs.
-        versions: of a backfill over versions of a table, what each run is about, in the same order.
-    """
+    planned: Annotated[
+        list[datetime],
+        Field(
+            description="Planned times that name the runs, in order; of versions, when their last commits were written"
+        ),
+    ]
+    tag: Annotated[str, Field(description="Tag of all tasks of the backfill; empty: no run is left")]
+    versions: Annotated[
+        list[VersionRange], Field(description="Ranges of versions, in the same order; empty: planned times run")
+    ] = []
 
-    planned: list[datetime]
-    tag: str
-    versions: list[VersionRange] = field(default_factory=list)
 
+class BackfillStatus(BaseModel, frozen=True):
+    """The progress of a backfill."""
 
-class BackfillStatus(NamedTuple):
-    """How a backfill stands.
-
-    Attributes:
-        tag: of its tasks, by which it is named.
-        number: of it among those of its schedule.
-        state: "running", "paused", "cancelled", or "ended".
-        total: how many runs it is.
-        succeeded: runs that have.
-        failed: runs that have, or could not be launched.
-        cancelled: runs that were, or ended unrun.
-        running: runs that were launched and have not ended.
-        left: runs that are to be launched.
-        max_running: how many run at once.
-        priority: of their tasks.
-        author: who asked for it.
-        begun_at: when.
-        ends_at: when it will be over at the pace that it had so far; None: it does not go on, or no run of it has ended yet.
-        over_at: when it was over; None: it is not.
-    """
-
-    tag: str
-    number: int
-    state: str
-    total: int
+    tag: Annotated[str, Field(description="Tag of its tasks, by which it is named")]
+    number: Annotated[int, Field(description="Its number among the backfills of its schedule")]
+    state: Literal["running", "paused", "cancelled", "ended"]
+    total: Annotated[int, Field(description="Number of runs")]
+    done: Annotated[int, Field(description="Runs that have ended: succeeded, failed and cancelled")]
     succeeded: int
-    failed: int
-    cancelled: int
-    running: int
-    left: int
-    max_running: int
-    priority: int
+    failed: Annotated[int, Field(description="Runs that failed or could not be launched")]
+    cancelled: Annotated[int, Field(description="Runs that were cancelled or ended without an attempt")]
+    running: Annotated[int, Field(description="Runs that were launched and have not ended")]
+    left: Annotated[int, Field(description="Runs that are still to be launched")]
+    max_running: Annotated[int, Field(description="Runs at the same time, at most")]
+    priority: Annotated[int, Field(description="Priority of the tasks")]
     author: str
     begun_at: datetime
-    ends_at: datetime | None
-    over_at: datetime | None
-
-    @property
-    def done(self) -> int:
-        """How many runs have ended."""
-        return self.succeeded + self.failed + self.cancelled
+    ends_at: Annotated[
+        datetime | None, Field(description="Estimated end; null: it is not running, or no run of it has ended yet")
+    ]
+    over_at: Annotated[datetime | None, Field(description="End; null: it has not ended")]
 
 
 class Wanted(NamedTuple):
@@ -160,10 +132,23 @@ def schedule_with(state: PlanState, tag: str) -> str:
 def _status(name: str, one: BackfillEntry, now: int) -> BackfillStatus:
     ends_us = one.ends_us(now)
     return BackfillStatus(
-        tag_of(name, one.number), one.number, one.state, one.total, one.succeeded, one.failed, one.cancelled, len(one.running),
-        len(one.left), one.most, one.priority, one.author, from_us(one.begun_us), from_us(ends_us) if ends_us is not None else None,
-        from_us(one.over_us) if one.over_us else None,
-    )  # fmt: skip
+        tag=tag_of(name, one.number),
+        number=one.number,
+        state=one.state,
+        total=one.total,
+        done=one.succeeded + one.failed + one.cancelled,
+        succeeded=one.succeeded,
+        failed=one.failed,
+        cancelled=one.cancelled,
+        running=len(one.running),
+        left=len(one.left),
+        max_running=one.most,
+        priority=one.priority,
+        author=one.author,
+        begun_at=from_us(one.begun_us),
+        ends_at=from_us(ends_us) if ends_us is not None else None,
+        over_at=from_us(one.over_us) if one.over_us else None,
+    )
 
 
 def wanted_times(
@@ -193,7 +178,7 @@ def wanted_times(
     left_out = without | ran_before(connection, entry, begin_us, end_us, reprocess)
     todo = chosen(planned, left_out, order)
     fields = {"begin": begin_us, "end": end_us, "order": order, "leaveOut": sorted(left_out & set(planned))}
-    return Wanted(Backfill([from_us(at) for at in todo], ""), fields)
+    return Wanted(Backfill(planned=[from_us(at) for at in todo], tag=""), fields)
 
 
 def wanted_versions(
@@ -222,7 +207,9 @@ def wanted_versions(
     todo = without_those_that_ran(connection, entry, table_id, found, reprocess)
     todo = todo[::-1] if order == "newest" else todo
     fields = {"tableId": table_id, "versions": [_as_sent(one) for one in todo], "order": order}
-    return Wanted(Backfill([from_us(one.at_us) for one in todo], "", [_shown(one) for one in todo]), fields)
+    return Wanted(
+        Backfill(planned=[from_us(one.at_us) for one in todo], tag="", versions=[_shown(one) for one in todo]), fields
+    )
 
 
 def _as_sent(one: PastRange) -> dict[str, Any]:
@@ -235,7 +222,14 @@ def _as_sent(one: PastRange) -> dict[str, Any]:
 
 
 def _shown(one: PastRange) -> VersionRange:
-    return VersionRange(one.from_version, one.to_version, one.rows, one.commits, one.bytes, one.part or None)
+    return VersionRange(
+        from_version=one.from_version,
+        to_version=one.to_version,
+        rows=one.rows,
+        commits=one.commits,
+        bytes=one.bytes,
+        partition=one.part or None,
+    )
 
 
 def _instant_or_pair(one: Period) -> int | tuple[int, int]:

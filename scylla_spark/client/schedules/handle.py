@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -217,7 +216,7 @@ class ScheduleHandle:
         if dry_run or not found.backfill.planned:
             return found.backfill
         done = self._ask("backfill", name=self.name, maxRunning=max_running, priority=priority, **found.fields)
-        return replace(found.backfill, tag=done.get("tag", ""))
+        return found.backfill.model_copy(update={"tag": done.get("tag", "")})
 
     def backfills(self) -> list[BackfillStatus]:
         """Its backfills, the newest first: how far each is, and when it will be over; the last ten that are over are kept.

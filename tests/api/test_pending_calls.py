@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from scylla_spark.api.app import guarded
-from scylla_spark.api.leases.calls_on_the_way import CallOnTheWay
+from scylla_spark.api.leases.pending_calls import PendingCall
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.leases.messages import OK, Answer, new_token
 from scylla_spark.services.dispatch.lease_desk import Desk
@@ -66,13 +66,13 @@ async def comes(condition):
 def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_owns_it(desk, tmp_path, monkeypatch):
     make(f"{tmp_path}/tables")
     site = Site(str(tmp_path))
-    desks, begun, found, looks = site.app.state.api.desks, threading.Event(), threading.Event(), []
+    desks, begun, found, looks = site.app.state.api.lease_servers, threading.Event(), threading.Event(), []
 
-    def concerns(call, address, real=CallOnTheWay.concerns):
+    def concerns(call, address, real=PendingCall.concerns):
         looks.append(address)
         return real(call, address)
 
-    monkeypatch.setattr(CallOnTheWay, "concerns", concerns)
+    monkeypatch.setattr(PendingCall, "concerns", concerns)
 
     def slowly():
         begun.set()
@@ -101,7 +101,7 @@ def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_ow
 
 
 def test_a_body_that_comes_slowly_keeps_no_lease_in_force(desk, tmp_path, monkeypatch):
-    monkeypatch.setattr("scylla_spark.api.leases.desks._BODY_TURNS", 5)
+    monkeypatch.setattr("scylla_spark.api.leases.lease_servers._BODY_TURNS", 5)
     make(f"{tmp_path}/tables")
     site = Site(str(tmp_path))
 
@@ -115,15 +115,15 @@ def test_a_body_that_comes_slowly_keeps_no_lease_in_force(desk, tmp_path, monkey
             yield b"[]}"
 
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            await site.app.state.api.desks.at(desk.address)
+            await site.app.state.api.lease_servers.at(desk.address)
             slow = asyncio.create_task(client.post("/v1/leases:extend", content=slowly()))
-            on_the_way = site.app.state.api.desks.on_the_way
+            on_the_way = site.app.state.api.lease_servers.pending
             await comes(lambda: any(call.waits_for_body for call in on_the_way.now(desk.address)))
             desk.listen(7)
             await comes(lambda: desk._engine.heard)
             more.set()
             assert (await slow).status_code == 422
-        site.app.state.api.desks.close()
+        site.app.state.api.lease_servers.close()
 
     asyncio.run(play())
     assert desk._engine.heard == [7]

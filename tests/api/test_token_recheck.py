@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scylla_spark.api.access import access, token_mirror, while_it_holds
+from scylla_spark.api.access import access, token_mirror, token_recheck
 from scylla_spark.api.access.access import Access
 from scylla_spark.api.access.token_mirror import TokenView
 from scylla_spark.api.app import guarded
@@ -115,7 +115,7 @@ def test_a_stream_ends_as_soon_as_its_token_is_known_to_be_revoked(site, later):
 
 
 def test_a_stream_that_has_nothing_to_say_ends_too(site, later, monkeypatch):
-    monkeypatch.setattr(while_it_holds, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(token_recheck, "_PAUSE_S", 0.01)
     headers, ended = give(site, "read"), []
 
     async def quiet(scope, receive, send):
@@ -150,7 +150,7 @@ def test_a_stream_goes_on_as_long_as_its_token_holds(site, later):
 
 
 def test_where_nobody_can_tell_who_may_come_in_a_stream_waits_and_loses_nothing(site, later, monkeypatch):
-    monkeypatch.setattr(while_it_holds, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(token_recheck, "_PAUSE_S", 0.0)
     headers, down = give(site, "read"), []
     state = site.connection.plan.state
 
@@ -173,7 +173,7 @@ def test_where_nobody_can_tell_who_may_come_in_a_stream_waits_and_loses_nothing(
 def test_what_only_tells_and_took_long_is_told_to_nobody_whose_token_no_longer_holds(
     site, later, monkeypatch, method, status
 ):
-    monkeypatch.setattr(while_it_holds, "OLDEST_S", 0.0)
+    monkeypatch.setattr(token_recheck, "OLDEST_S", 0.0)
     headers = give(site, "read")
     app = Answering(lambda: (revoke(site, headers), later()))
     sent = asked(behind(site, app), headers, method=method)

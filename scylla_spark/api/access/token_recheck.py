@@ -22,7 +22,7 @@ _STILL: Final = b": still here\n\n"
 _PAUSE_S: Final = 5.0
 
 
-class WhileItHolds:
+class TokenRecheck:
     """Serves one request, and ends its answer once the token no longer holds.
 
     Of an event stream each piece is judged as a request is, so that none is sent by what was known of tokens more than five seconds ago;

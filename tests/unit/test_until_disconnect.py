@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from scylla_spark.api.http import caller_gone
-from scylla_spark.api.http.caller_gone import while_heard
+from scylla_spark.api.http import until_disconnect as caller_gone
+from scylla_spark.api.http.until_disconnect import until_disconnect
 
 
 def request(gone):
@@ -19,7 +19,7 @@ def request(gone):
 
 def test_work_for_somebody_who_listens_is_done():
     async def play():
-        return await while_heard(request(asyncio.Event()), asyncio.sleep(0.01, "done"))
+        return await until_disconnect(request(asyncio.Event()), asyncio.sleep(0.01, "done"))
 
     assert asyncio.run(play()) == "done"
 
@@ -40,7 +40,7 @@ def test_work_for_somebody_who_hangs_up_is_cancelled(monkeypatch):
                 raise
 
         with pytest.raises(ClientDisconnect):
-            await while_heard(request(gone), work())
+            await until_disconnect(request(gone), work())
         await asyncio.sleep(0)
 
     asyncio.run(play())

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark.api.leases import desks as module
-from scylla_spark.api.leases.desks import Desks
+from scylla_spark.api.leases import lease_servers as module
+from scylla_spark.api.leases.lease_servers import LeaseServers
 
 
-class Looks(Desks):
-    """Desks that see, look by look, what a test tells."""
+class Looks(LeaseServers):
+    """LeaseServers that see, look by look, what a test tells."""
 
     def __init__(self, *seen):
         super().__init__(SimpleNamespace(rules=SimpleNamespace(partitions=2)), "secret")

@@ -1,4 +1,4 @@
-"""Calls of workers on their way through this process: from their first bytes until the desks that they are for have been told.
+"""Calls of workers on their way through this process: from their first bytes until the lease servers that they are for have been told.
 
 Before a dispatcher ends a lease for silence, it asks whether something of the worker is still here: on the way a call may have to wait
 for the stored tokens, for the answer to who owns what, or for a connection to another desk.
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Final
 
 
-class CallOnTheWay:
+class PendingCall:
     """One call; compared by identity.
 
     Attributes:
@@ -28,11 +28,11 @@ class CallOnTheWay:
         self._ended = False
 
     def goes_to(self, addresses: Iterable[str]) -> None:
-        """It is for the desks at these addresses, and for no others."""
+        """It is for the lease servers at these addresses, and for no others."""
         self._to = frozenset(addresses)
 
     def was_said_to(self, address: str) -> None:
-        """That desk has been told what concerns it."""
+        """That lease server has been told what concerns it."""
         self._said.add(address)
 
     def end(self) -> None:
@@ -40,20 +40,20 @@ class CallOnTheWay:
         self._ended = True
 
     def concerns(self, address: str) -> bool:
-        """Whether a desk may still be told something of it."""
+        """Whether a lease server may still be told something of it."""
         return not self._ended and address not in self._said and (self._to is None or address in self._to)
 
 
-class CallsOnTheWay:
+class PendingCalls:
     """All calls of workers that have come to this process, and whose requests have not ended."""
 
     def __init__(self) -> None:
-        self._calls: set[CallOnTheWay] = set()
+        self._calls: set[PendingCall] = set()
 
     @contextmanager
-    def begun(self) -> Iterator[CallOnTheWay]:
-        """As long as this lasts, a call is on its way; `call_at_hand` is that call."""
-        call = CallOnTheWay()
+    def begun(self) -> Iterator[PendingCall]:
+        """As long as this lasts, a call is on its way; `current_call` is that call."""
+        call = PendingCall()
         self._calls.add(call)
         reset = _at_hand.set(call)
         try:
@@ -63,14 +63,14 @@ class CallsOnTheWay:
             self._calls.discard(call)
             call.end()
 
-    def now(self, address: str) -> list[CallOnTheWay]:
-        """Those of which the desk at an address may still be told something."""
+    def now(self, address: str) -> list[PendingCall]:
+        """Those of which the lease server at an address may still be told something."""
         return [call for call in self._calls if call.concerns(address)]
 
 
-_at_hand: Final[ContextVar[CallOnTheWay | None]] = ContextVar("call_at_hand", default=None)
+_at_hand: Final[ContextVar[PendingCall | None]] = ContextVar("current_call", default=None)
 
 
-def call_at_hand() -> CallOnTheWay:
+def current_call() -> PendingCall:
     """The call that the request at hand is; one that nobody waits for, where it is none."""
-    return _at_hand.get() or CallOnTheWay()
+    return _at_hand.get() or PendingCall()

@@ -1,4 +1,4 @@
-"""The way to the desks of all dispatchers: one connection to each, which carries the calls of all workers."""
+"""The way to the lease servers of all dispatchers: one connection to each, which carries the calls of all workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from scylla_spark.api.leases.calls_on_the_way import CallsOnTheWay, call_at_hand
+from scylla_spark.api.leases.pending_calls import PendingCalls, current_call
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.explain import ask
 from scylla_spark.core.leases.lines import LeasedLine
@@ -53,7 +53,7 @@ _TURN_S: Final = 0.02
 _CALM_S: Final = 0.1  # a turn of the loop that is no later than this was kept by nothing
 _MOST_TURNS: Final = 20  # more than a call takes from its first byte to its first wait, however long each is
 _BODY_TURNS: Final = 100  # for bodies of calls that have begun: two seconds, or longer where the loop is busy
-_HAND_ON_S: Final = 25.0  # for calls that wait here; the desk waits for 30 s
+_HAND_ON_S: Final = 25.0  # for calls that wait here; the lease server waits for 30 s
 _PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
 _LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is missing …
 _KNOWN_S: Final = (
@@ -61,7 +61,7 @@ _KNOWN_S: Final = (
 )
 
 
-class _Asked(asyncio.Future[Any]):
+class _PendingAnswer(asyncio.Future[Any]):
     """What a question will be answered.
 
     Args:
@@ -73,23 +73,23 @@ class _Asked(asyncio.Future[Any]):
         self.number = number
 
 
-class DeskConnection:
-    """One connection to the desk of a dispatcher.
+class LeaseServerConnection:
+    """One connection to the lease server of a dispatcher.
 
     Args:
         reader: what comes.
         writer: what goes.
         address: of the desk.
-        on_the_way: calls of workers that have come to this process.
+        pending: calls of workers that have come to this process.
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, on_the_way: CallsOnTheWay
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, pending: PendingCalls
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._address = address
-        self._on_the_way = on_the_way
+        self._pending = pending
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._given_up: set[int] = (
@@ -100,16 +100,16 @@ class DeskConnection:
         self._task = asyncio.create_task(self._listen())
 
     @classmethod
-    async def open(cls, address: str, secret: str, on_the_way: CallsOnTheWay | None = None) -> DeskConnection:
+    async def open(cls, address: str, secret: str, pending: PendingCalls | None = None) -> LeaseServerConnection:
         """Connects, and proves to know the secret.
 
         Args:
             address: of the desk.
             secret: that all know.
-            on_the_way: calls of workers that have come to this process; None: no others than `call` is given.
+            pending: calls of workers that have come to this process; None: no others than `call` is given.
 
         Raises:
-            UnreachableError: nobody listens, or it is no desk of this deployment.
+            UnreachableError: nobody listens, or it is not a lease server of this deployment.
         """
         host, _, port = address.rpartition(":")
         try:
@@ -124,8 +124,8 @@ class DeskConnection:
             raise _silent(address, error) from None
         if not known:
             writer.close()
-            raise UnreachableError(f"What listens at {address} is no desk of this deployment.")
-        return cls(reader, writer, address, on_the_way or CallsOnTheWay())
+            raise UnreachableError(f"What listens at {address} is not a lease server of this deployment.")
+        return cls(reader, writer, address, pending or PendingCalls())
 
     @property
     def alive(self) -> bool:
@@ -141,12 +141,12 @@ class DeskConnection:
         number, answer = self._expect()
         answer.add_done_callback(lambda done: self._give_up(number, call) if done.cancelled() else None)
         self._say(line(CALL, call._replace(number=number)))
-        call_at_hand().was_said_to(self._address)
+        current_call().was_said_to(self._address)
         return answer
 
     def hurry(self, answer: asyncio.Future[Answer]) -> None:
         """A call is to be answered now, with what there is."""
-        if isinstance(answer, _Asked) and self.alive:
+        if isinstance(answer, _PendingAnswer) and self.alive:
             self._say(line(HURRY, [answer.number]))
 
     def give_back(self, answer: Answer) -> None:
@@ -172,7 +172,7 @@ class DeskConnection:
         """
         number, answer = self._expect()
         self._say(line(kind, number, *values))
-        call_at_hand().was_said_to(self._address)
+        current_call().was_said_to(self._address)
         try:
             return await asyncio.wait_for(answer, _PATIENCE_S)
         except TimeoutError:
@@ -185,11 +185,11 @@ class DeskConnection:
         self._task.cancel()
         self._writer.close()
 
-    def _expect(self) -> tuple[int, _Asked]:
+    def _expect(self) -> tuple[int, _PendingAnswer]:
         if not self.alive:
             raise UnreachableError("The dispatcher is gone.", hint="Call again in a moment.")
         number = next(self._numbers)
-        answer = self._waiting[number] = _Asked(number)
+        answer = self._waiting[number] = _PendingAnswer(number)
         return number, answer
 
     def _say(self, text: bytes) -> None:
@@ -216,7 +216,7 @@ class DeskConnection:
                     self._pongs.add(pong)
                     pong.add_done_callback(self._pongs.discard)
         except (OSError, ValueError) as error:
-            log.warning("the connection to a desk ended", why=repr(error)[:300])
+            log.warning("the connection to a lease server ended", why=repr(error)[:300])
         finally:
             self._writer.close()
             waiting, self._waiting = self._waiting, {}
@@ -234,7 +234,8 @@ class DeskConnection:
     async def _has_read(self) -> None:
         """Waits until all requests that had come have begun: for a turn of the loop that nothing has kept, or many others.
 
-        Where this process had no time, the desk's question and the calls of workers are found together, and the question may be first.
+        When this process was busy, it finds the question of the lease server and the calls of workers together, and may read the
+        question first.
         """
         clock = asyncio.get_running_loop().time
         for _ in range(_MOST_TURNS):
@@ -244,13 +245,13 @@ class DeskConnection:
                 break
 
     async def _has_handed_on(self) -> None:
-        """Waits for those that are here and that the desk may yet be told of: they may wait for tokens, owners, or other desks.
+        """Waits for those that are here and that the lease server may yet be told of: they may wait for tokens, owners, or other desks.
 
         One that waits for its client is not waited for longer than some turns: whoever sends a byte now and then would keep leases
         of dead workers in force. It is turns that count, and not the time, of which this process may have had none.
         """
         clock = asyncio.get_running_loop().time
-        until, here, turns = clock() + _HAND_ON_S, self._on_the_way.now(self._address), 0
+        until, here, turns = clock() + _HAND_ON_S, self._pending.now(self._address), 0
         while clock() < until:
             here = [
                 call
@@ -299,29 +300,29 @@ def too_slow() -> UnreachableError:
 
 def _silent(address: str, error: Exception) -> UnreachableError:
     return UnreachableError(
-        f"The desk at {address} does not answer: {error!r}.",
+        f"The lease server at {address} does not answer: {error!r}.",
         hint="Is desk.secret the same for dispatchers and the API, and desk.host reachable from here?",
     )
 
 
-class Desks:
-    """The desks of all dispatchers, and which partitions are whose.
+class LeaseServers:
+    """The lease servers of all dispatchers, and which partitions are whose.
 
     Args:
         connection: to the deployment.
-        secret: what all desks know.
+        secret: what all lease servers know.
 
     Attributes:
-        on_the_way: calls of workers that have come to this process.
+        pending: calls of workers that have come to this process.
     """
 
     def __init__(self, connection: Connection, secret: str) -> None:
-        self.on_the_way = CallsOnTheWay()
+        self.pending = PendingCalls()
         self._connection = connection
         self._secret = secret
-        self._open: dict[str, DeskConnection] = {}
+        self._open: dict[str, LeaseServerConnection] = {}
         self._opening: dict[str, asyncio.Lock] = {}
-        self._owners: dict[int, str] = {}  # partition → address of the desk
+        self._owners: dict[int, str] = {}  # partition → address of the lease server
         self._looked = 0.0
         self._looking = asyncio.Lock()
         self._threads = anyio.CapacityLimiter(2)  # of their own: a worker's call waits for nobody's list of tasks
@@ -333,7 +334,7 @@ class Desks:
         return self._connection.rules.partitions
 
     async def owners(self, *, again: bool = False) -> dict[int, str]:
-        """Partition → address of the desk of its owner; partitions without an owner that answers are missing.
+        """Partition → address of the lease server of its owner; partitions without an owner that answers are missing.
 
         What is known is told at once, and renewed behind that: a worker would never hear of a task of an owner that nobody looked for.
 
@@ -368,7 +369,7 @@ class Desks:
                 desks[address] = desk
         return {number: desks[address] for number, address in addresses.items() if address in desks}
 
-    async def at(self, address: str) -> DeskConnection:
+    async def at(self, address: str) -> LeaseServerConnection:
         """The connection to a desk.
 
         Raises:
@@ -378,14 +379,14 @@ class Desks:
             known = self._open.get(address)
             if known is None or not known.alive:
                 try:
-                    known = self._open[address] = await DeskConnection.open(address, self._secret, self.on_the_way)
+                    known = self._open[address] = await LeaseServerConnection.open(address, self._secret, self.pending)
                 except UnreachableError:
                     self._owners = {}
                     raise
             return known
 
     async def all(self) -> list[str]:
-        """Addresses of all desks; at least one.
+        """Addresses of all lease servers; at least one.
 
         Raises:
             UnreachableError: nobody owns anything.
@@ -398,7 +399,7 @@ class Desks:
         return found
 
     async def workers(self) -> list[dict[str, Any]]:
-        """All workers, as each desk that answers tells of them.
+        """All workers, as each lease server that answers tells of them.
 
         Raises:
             UnreachableError: none answers.
@@ -409,13 +410,13 @@ class Desks:
         """All Spark workers, and why there is none at dispatchers that miss one.
 
         Raises:
-            UnreachableError: no desk answers.
+            UnreachableError: no lease server answers.
         """
         told = _heard(await self._ask_all(SPARK_WORKERS))
         return [row for one in told for row in one["workers"]], [why for one in told for why in one["missing"]]
 
     async def drain_spark_worker(self, worker: str) -> bool:
-        """A Spark worker is to take nothing more and to end; whether any desk knows it.
+        """A Spark worker is to take nothing more and to end; whether any lease server knows it.
 
         Raises:
             UnreachableError: none that answers knows it, and one does not answer.
@@ -423,7 +424,7 @@ class Desks:
         return await self._known_to_any(DRAIN_SPARK_WORKER, worker)
 
     async def scarcity(self, queue: str) -> Scarcity:
-        """What a queue has for workers, at all desks that answer together; `oldest_us` is an age.
+        """What a queue has for workers, at all lease servers that answer together; `oldest_us` is an age.
 
         Raises:
             UnreachableError: none answers.
@@ -434,7 +435,7 @@ class Desks:
         """A session of a worker ends; how many leases it gave back.
 
         Raises:
-            UnreachableError: a desk does not answer, and may hold leases for it still.
+            UnreachableError: a lease server does not answer, and may hold leases for it still.
         """
         told = await self._ask_all(LEAVE, worker, session)
         for one in told:
@@ -443,7 +444,7 @@ class Desks:
         return sum(told)
 
     async def order(self, worker: str, order: str) -> bool:
-        """A worker is to drain or to stop; whether any desk knows it.
+        """A worker is to drain or to stop; whether any lease server knows it.
 
         Raises:
             UnreachableError: none that answers knows it, and one does not answer.
@@ -460,7 +461,7 @@ class Desks:
         return False
 
     async def _ask_all(self, kind: str, *values: Any) -> list[Any]:
-        """What each desk answers; where it does not, why."""
+        """What each lease server answers; where it does not, why."""
 
         async def ask(address: str) -> Any:
             try:
@@ -526,7 +527,7 @@ def _heard(told: Iterable[Any]) -> list[Any]:
 
 
 def together(told: Iterable[Scarcity]) -> Scarcity:
-    """What several desks say of one queue; nothing limits it while one of them has something to give."""
+    """What several lease servers say of one queue; nothing limits it while one of them has something to give."""
     all_told = list(told)
     ages = [one.oldest_us for one in all_told if one.oldest_us is not None]
     limits = [one.limit for one in all_told if one.limit]

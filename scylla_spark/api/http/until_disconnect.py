@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 _LOOK_S: Final = 0.25
 
 
-async def while_heard(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
     """The result of work that is given up as soon as the caller hangs up.
 
     Args:

@@ -113,7 +113,7 @@ def _decoded(text: str) -> str:
 
 def _begins_with(text: str) -> Callable[[TaskKey], bool]:
     """Whether the id of a key begins so, in one of its forms."""
-    from scylla_spark.core.tasks.key_view import id_of
+    from scylla_spark.core.tasks.key import id_of
 
     if text.startswith(_OPAQUE_START):
         return lambda key: id_of(key).startswith(text)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scylla_spark.client.tasks.explain import ask_partitions
 from scylla_spark.clock import iso
-from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import ALL_FOLDED_US, Mark
 from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.errors import UnreachableError
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from scylla_spark.core.leases.lines import LEVELS
+from scylla_spark.core.leases.messages import LEVELS
 
 _MOST_FIELDS_BYTES: Final = 4 * 1024
 _MOST_FIELDS: Final = 32

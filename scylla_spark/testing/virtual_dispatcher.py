@@ -17,8 +17,7 @@ from scylla_spark.core.queues.in_force import Changes, QueuesInForce, start_defi
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.records.storable_instants import LATEST_US
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis, Tenure
+from scylla_spark.core.tables.progress import Basis, Mark, Tenure
 from scylla_spark.core.tasks.fold_commands import Folded
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import OutputLink, outputs_place

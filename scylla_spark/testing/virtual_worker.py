@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from scylla_spark.core.leases.lines import LeasedLine
-from scylla_spark.core.leases.messages import Answer, Call, Report, Sign, Want
-from scylla_spark.core.leases.view import lease_view
+from scylla_spark.core.leases.messages import Answer, Call, LeasedLine, Report, Sign, Want, lease_view
 from scylla_spark.core.tasks.attempt_note import WorkNote, fitted_note
 from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError

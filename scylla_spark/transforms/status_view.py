@@ -7,8 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from scylla_spark.core.tasks.attempt_order import ATTEMPT_ORDER_SQL
-from scylla_spark.core.tasks.state import STATE_SQL
+from scylla_spark.core.tasks.state import ATTEMPT_ORDER_SQL, STATE_SQL
 from scylla_spark.schemas import KEY_NAMES
 
 _KEY: Final = list(KEY_NAMES)

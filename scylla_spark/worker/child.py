@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Final
 
-from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.leases.messages import LeasedLine
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.handlers import shared_resources
 from scylla_spark.handlers.capture import hearing

@@ -15,8 +15,7 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us, iso
-from scylla_spark.core.leases.lines import LeasedLine
-from scylla_spark.core.leases.messages import DRAIN, STOP
+from scylla_spark.core.leases.messages import DRAIN, STOP, LeasedLine
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, Site, segment
 from scylla_spark.worker.lease import Lease, Output

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.clock import boot_us, from_us, now_us, to_us
-from scylla_spark.core.leases.lines import LeasedLine
-from scylla_spark.core.leases.messages import CANCELLED, LOST, OK
+from scylla_spark.core.leases.messages import CANCELLED, LOST, OK, LeasedLine
 from scylla_spark.core.tasks.attempt_note import (
     MAX_CHECKPOINT_BYTES,
     MAX_METRICS_BYTES,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.leases.lines import MOST_LINES, LeasedLine
+from scylla_spark.core.leases.messages import MOST_LINES, LeasedLine
 from scylla_spark.errors import SchedulerError, UnreachableError
 
 HEAD_BYTES: Final = 256 * 1024

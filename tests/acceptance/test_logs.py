@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from scylla_spark import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import id_of
 from tests.acceptance.place import PATIENCE, now
 from tests.support.waiting import eventually
 

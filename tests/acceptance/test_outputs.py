@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from scylla_spark import Queue, TaskKey, Worker
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import id_of
 from scylla_spark.errors import ArgumentError
 from tests.acceptance.place import PATIENCE, now
 from tests.support.waiting import eventually

@@ -8,8 +8,7 @@ import pytest
 from pydantic_core import from_json
 
 from scylla_spark.api.leases.views import bounded
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import TASKS
 from tests.support.api_site import Site

@@ -20,8 +20,7 @@ from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.leases.messages import Answer
 from scylla_spark.core.records.command import CANCEL, ENQUEUE
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.dispatch.describe import describe_lane
 from tests.support.api_site import Site, kind

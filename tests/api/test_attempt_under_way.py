@@ -7,16 +7,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from scylla_spark.cli.commands.task import _attempt
-from scylla_spark.client.tasks.attempt_under_way import told_by_owner
+from scylla_spark.client.tasks.explain import told_by_owner
 from scylla_spark.clock import from_us, iso
 from scylla_spark.config.settings import Metrics
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.attempt_note import WorkNote
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.core.tasks.status import attempt_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.dispatch.describe_attempt import describe_attempt
+from scylla_spark.services.dispatch.describe import describe_attempt
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from tests.support.api_site import Site

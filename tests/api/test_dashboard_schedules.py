@@ -14,8 +14,7 @@ from deltalake import write_deltalake
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.clock import from_us, iso, now_us
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.schemas import FIRES, SCHEDULES, TASKS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent

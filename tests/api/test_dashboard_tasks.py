@@ -14,8 +14,7 @@ import pytest
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.records.command import CANCEL
 from scylla_spark.core.tasks.filter import FIELDS
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.core.tasks.task import Retry
 from scylla_spark.dashboard.expected_starts import Known, expected_starts
 from scylla_spark.dashboard.own_api import ApiProblem

@@ -8,7 +8,7 @@ import re
 import pytest
 from starlette.responses import RedirectResponse, Response
 
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import id_of
 from scylla_spark.dashboard.own_api import ApiProblem
 from scylla_spark.dashboard.presses import REMEMBERED_US, Presses, press_of
 from tests.support.api_site import Site

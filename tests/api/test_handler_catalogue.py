@@ -20,7 +20,7 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.handlers.description import MOST_SCHEMA, HandlerForm, HandlerInfo, heard_form
-from scylla_spark.services.dispatch.describe_handlers import describe_handlers
+from scylla_spark.services.dispatch.describe import describe_handlers
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from tests.api.test_api_access import give

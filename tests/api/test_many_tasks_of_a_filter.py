@@ -11,8 +11,7 @@ import pytest
 
 from scylla_spark.api.context import LONG_THREADS
 from scylla_spark.api.tasks.lists import _SENT_AT_ONCE
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.schemas import TASKS
 from tests.support.api_site import Site
 from tests.support.delta_tables import append, at, make_filled, task

@@ -16,8 +16,7 @@ from scylla_spark.api.leases import outputs
 from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.context import Context
 from scylla_spark.clock import to_us
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.core.tasks.output import OutputTerms, links_text, outputs_place
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.core.tasks.status import DETAILS
 from scylla_spark.schemas import ATTEMPTS, TASKS
 from tests.support.api_site import Site

@@ -16,8 +16,7 @@ from playwright.sync_api import Browser
 from scylla_spark.api.tasks.views import State
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from tests.browser.small_png import small
 from tests.browser.visit import Visit, new_page

@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Route
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.schemas import TASKS
 from tests.support.api_site import shorten_patience
 from tests.support.dashboard_site import token_of

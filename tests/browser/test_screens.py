@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import id_of
 from scylla_spark.dashboard.value_texts import segment
 from tests.browser.conftest import SCHEDULE
 from tests.support.dashboard_tables import MARKUP

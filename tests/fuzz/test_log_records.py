@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.core.access.redaction import Redaction
-from scylla_spark.core.leases.lines import LEVELS
+from scylla_spark.core.leases.messages import LEVELS
 from scylla_spark.core.records.log_record import STREAMS, LogLine, LogRecord, decode, encode
 from scylla_spark.core.records.rejection_reason import Reason
 from scylla_spark.core.tasks.key import TaskKey

@@ -16,7 +16,7 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.fact import Fence
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.services.dispatch.tasks_tail import TasksTail

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.core.tasks.follow_up import unique_key
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import CANCELLED, DUPLICATE, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation

@@ -10,9 +10,8 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.records.fact import TOO_LATE, Fact, FenceLog, OutcomeRecord
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey, name_of
 from scylla_spark.core.tasks.task import CANCELLED, DUPLICATE, STARTED
-from scylla_spark.core.tasks.unique_name import name_of
 from tests.simulation.judge import Violation
 from tests.simulation.lone_tables import LoneTables
 from tests.simulation.memory_recount import held_bytes

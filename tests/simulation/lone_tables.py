@@ -12,10 +12,9 @@ from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact, FenceLog, OutcomeRecord
 from scylla_spark.core.tables.progress import Mark
 from scylla_spark.core.tasks.fold_commands import Folded
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import Name, TaskKey, name_of
 from scylla_spark.core.tasks.stored_records import NOTHING, Bearer, Known, ScanRow
 from scylla_spark.core.tasks.task import DUPLICATE, STARTED
-from scylla_spark.core.tasks.unique_name import Name, name_of
 from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.services.dispatch.scan_rows import Slice
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.unique_name import Name, name_of
+from scylla_spark.core.tasks.key import Name, TaskKey, name_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

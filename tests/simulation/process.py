@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.leases.messages import Answer, Call
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Mark, Tenure
 from scylla_spark.errors import ClockError
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 from scylla_spark.services.dispatch.mailbox import Mailbox

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
-from scylla_spark.core.tasks.unique_name import name_of
+from scylla_spark.core.tasks.key import name_of
 
 
 def sleepers(engine: Engine) -> Iterator[str]:

@@ -13,10 +13,9 @@ from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tables.progress import Mark, joined
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.fold_commands import Folded
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.key import HOUR_US, Name, TaskKey, name_of
 from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
 from scylla_spark.core.tasks.task import DUPLICATE, STARTED
-from scylla_spark.core.tasks.unique_name import Name, name_of
 from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.services.dispatch.scan_rows import Slice
 from scylla_spark.services.ingest.progress import End, Progress

@@ -6,9 +6,8 @@ from itertools import product
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tasks.attempt_order import attempt_order
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.state import attempts_of
+from scylla_spark.core.tasks.state import attempt_order, attempts_of
 from scylla_spark.core.tasks.task import STARTED
 from scylla_spark.io.delta.rows import first_completions, newest_attempts
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.queues.scan_budget import Budget
+from scylla_spark.core.queues.in_force import Budget
 from scylla_spark.core.tables.open_hours import OpenHours
 from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS

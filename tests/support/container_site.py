@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.leases.messages import LeasedLine
 from scylla_spark.errors import SchedulerError
 from scylla_spark.worker.containers.container_slot import ContainerPlace, Yard
 from scylla_spark.worker.containers.options import Bounds, bounds_of

@@ -8,11 +8,9 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import decode
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tables.progress import Basis, Mark
+from scylla_spark.core.tasks.key import TaskKey, name_of
 from scylla_spark.core.tasks.task import SUCCEEDED, Outcome, Retry
-from scylla_spark.core.tasks.unique_name import name_of
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND

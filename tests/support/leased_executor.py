@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.leases.messages import LeasedLine
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.task import Failure, Invocation, Outcome
 from scylla_spark.executors.interface import Sink

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US, common_edge, is_far, reaches_far
+from scylla_spark.core.tables.progress import ALL_FOLDED_US, common_edge, is_far, reaches_far
 from scylla_spark.io.delta.rows import stands_far
 
 instants = st.integers(0, 50)

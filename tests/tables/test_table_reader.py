@@ -10,10 +10,9 @@ from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.records.command import WireRetry
 from scylla_spark.core.tables.progress import Mark
 from scylla_spark.core.tasks.filter import OneOf, Range, TaskFilter
-from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import Name, TaskKey, partition_of
 from scylla_spark.core.tasks.stored_records import Bearer
 from scylla_spark.core.tasks.task import Failure, LastError
-from scylla_spark.core.tasks.unique_name import Name
 from scylla_spark.errors import ConfigError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader

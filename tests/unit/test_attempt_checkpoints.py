@@ -1,6 +1,6 @@
 """What handlers say of their work, as the engine records it and hands it to the next attempt."""
 
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.stored_records import ScanRow
 from scylla_spark.core.tasks.task import FAILED, MAX_LAST_ERROR_CHARS, STARTED, TIMED_OUT, YIELDED, Failure, LastError

@@ -4,8 +4,7 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis, Mark
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.stored_records import Known, ScanRow
 from scylla_spark.core.tasks.task import STARTED, SUCCEEDED

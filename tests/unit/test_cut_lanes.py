@@ -2,8 +2,7 @@
 
 from scylla_spark.core.engine.action import Reload
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis, Mark
 from scylla_spark.core.tasks.stored_records import ScanRow
 from scylla_spark.core.tasks.task import FAILED
 from scylla_spark.name_fingerprint import fingerprint

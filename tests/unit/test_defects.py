@@ -6,7 +6,7 @@ from scylla_spark import failpoint
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, OutcomeRecord
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.stored_records import ScanRow
 from scylla_spark.core.tasks.task import FAILED, SUCCEEDED

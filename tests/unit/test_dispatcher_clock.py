@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from scylla_spark.core.records.fact import Fence
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.errors import ClockError
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 

@@ -11,8 +11,7 @@ from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import Gate, QueueLimits
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis, Mark
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.stored_records import Known, ScanRow

@@ -7,7 +7,7 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.records.fact import FACTS, NEWER, Fact, Fence, decode, encode_facts
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.stored_records import Known, ScanRow
 from scylla_spark.core.tasks.task import EXPIRED, FAILED, NOT_STARTED, STARTED, SUCCEEDED, Invocation

@@ -2,7 +2,7 @@
 
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, OutcomeRecord
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis
 from scylla_spark.core.tasks.stored_records import Known, ScanRow
 from scylla_spark.core.tasks.task import CANCELLED
 from tests.support.engine_harness import NOW, SECOND, Harness

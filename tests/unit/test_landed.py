@@ -8,7 +8,7 @@ from kafka import TopicPartition
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine import action
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, encode_facts, encode_fence
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.core.tasks.task import SUCCEEDED
 from scylla_spark.io.kafka.fetch_pace import pace_of
 from scylla_spark.io.kafka.send_together import together

@@ -9,8 +9,7 @@ from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.leases.messages import OK
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis, Mark
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.stored_records import ScanRow
 from scylla_spark.core.tasks.task import Failure

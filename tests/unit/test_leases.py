@@ -26,8 +26,7 @@ from scylla_spark.core.leases.messages import (
 )
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.desk_messages import ANSWER, MAX_LINE_BYTES, line
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis, Mark
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import MAX_OUTPUTS, OutputLink, read_links

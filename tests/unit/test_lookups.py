@@ -8,11 +8,9 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.engine.action import AskNames, Reload
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.tables.progress import Basis, Mark
+from scylla_spark.core.tasks.key import HOUR_US, Name, TaskKey, partition_of
 from scylla_spark.core.tasks.stored_records import ScanRow
-from scylla_spark.core.tasks.unique_name import Name
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import COMPLETIONS, TASKS

@@ -10,7 +10,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.action import Confirm
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fence
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.services.dispatch.outcomes_tail import OutcomesTail
 from scylla_spark.services.dispatch.partition_ends import AGAIN_US, PartitionEnds
 from scylla_spark.services.dispatch.tasks_tail import TasksTail

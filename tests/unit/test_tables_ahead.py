@@ -5,8 +5,7 @@ import pytest
 from scylla_spark.core.engine.action import Lookup
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.records.command import CANCEL, Command
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis, Mark
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey
 from scylla_spark.core.tasks.stored_records import Known, ScanRow
 from scylla_spark.core.tasks.task import CANCELLED

@@ -12,8 +12,7 @@ from py4j.protocol import Py4JError
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import Rules
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Mark, Tenure
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.services.dispatch import tasks_tail

@@ -11,8 +11,7 @@ from scylla_spark.cli.context import Context
 from scylla_spark.cli.output import Output
 from scylla_spark.cli.task_ids import task_key
 from scylla_spark.client.connection import Connection
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.errors import ArgumentError, NotFoundError, UnreachableError
 from scylla_spark.schemas import TASKS
 from tests.support.delta_tables import append, at, make, task

@@ -6,13 +6,11 @@ from scylla_spark.core.engine.action import AskNames, Lookup
 from scylla_spark.core.engine.partition import NamesHeld
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, Rejection, Rules, encode, validate
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis
+from scylla_spark.core.tables.progress import Basis, Mark
 from scylla_spark.core.tasks.fold_commands import fold
-from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import Name, TaskKey, partition_of
 from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
 from scylla_spark.core.tasks.task import CANCELLED, DUPLICATE, FAILED, SUCCEEDED
-from scylla_spark.core.tasks.unique_name import Name
 from tests.support.engine_harness import ALL_READ, NOW, SECOND, Harness
 from tests.support.worker_harness import PullWorld
 

@@ -13,8 +13,7 @@ from scylla_spark import Queue, Schedule, Scheduler, Trigger, handler, testing
 from scylla_spark.client.schedules.handle import ScheduleHandle
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import to_us
-from scylla_spark.core.leases.messages import Granted
-from scylla_spark.core.leases.view import lease_view
+from scylla_spark.core.leases.messages import Granted, lease_view
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
 from scylla_spark.testing import World, world
 from scylla_spark.testing.world_handles import ScheduleOfWorld, TaskOfWorld

@@ -24,8 +24,7 @@ from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.views import ErrorView, KeyView, error_view
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.records.fact import TOO_LATE, Fact
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import key_view
+from scylla_spark.core.tasks.key import TaskKey, key_view
 from scylla_spark.errors import SchedulerError
 from scylla_spark.log import get_logger
 

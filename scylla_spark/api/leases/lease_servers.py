@@ -15,8 +15,16 @@ import anyio.to_thread
 from scylla_spark.api.leases.pending_calls import PendingCalls, current_call
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.explain import ask
-from scylla_spark.core.leases.lines import LeasedLine
-from scylla_spark.core.leases.messages import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, partition_of_token
+from scylla_spark.core.leases.messages import (
+    LOST,
+    UNAVAILABLE,
+    Answer,
+    Call,
+    LeasedLine,
+    Report,
+    Scarcity,
+    partition_of_token,
+)
 from scylla_spark.core.records.desk_messages import (
     ANSWER,
     CALL,

@@ -12,8 +12,7 @@ from scylla_spark.api import problems
 from scylla_spark.api.context import Asked, Body, Instant, Routes, answer
 from scylla_spark.api.leases.views import Token, bounded, not_held
 from scylla_spark.clock import to_us
-from scylla_spark.core.leases.lines import MOST_LINES, LeasedLine
-from scylla_spark.core.leases.messages import OK
+from scylla_spark.core.leases.messages import MOST_LINES, OK, LeasedLine
 
 routes = Routes()
 _MOST_FIELDS_BYTES = 4 * 1024

@@ -22,8 +22,8 @@ from scylla_spark.core.leases.messages import (
     Sign,
     Want,
     folded,
+    lease_view,
 )
-from scylla_spark.core.leases.view import lease_view
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote, bounded_note
 from scylla_spark.core.tasks.kept_json import MAX_LEVELS, kept_text, size_of

@@ -42,8 +42,7 @@ from scylla_spark.api.leases.views import (
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.ids import TaskId
 from scylla_spark.api.tasks.single import explained
-from scylla_spark.core.leases.messages import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want
-from scylla_spark.core.leases.view import lease_view
+from scylla_spark.core.leases.messages import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want, lease_view
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import NotFoundError

@@ -28,8 +28,7 @@ from scylla_spark.core.access.scopes import QueueBounds
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import times_of
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import key_view
+from scylla_spark.core.tasks.key import TaskKey, key_view
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 routes = Routes()

@@ -19,7 +19,7 @@ from scylla_spark.client.notification_rules import NotificationRule, RuleStatus,
 from scylla_spark.clock import iso_of
 from scylla_spark.core.notifications.rule import read_rule
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import id_of
 from scylla_spark.errors import ArgumentError
 
 routes = Routes()

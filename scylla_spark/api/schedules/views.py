@@ -17,7 +17,7 @@ from scylla_spark.clock import iso, iso_of
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.triggers.tree import described
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import id_of
 from scylla_spark.io.delta.plan_queries import Row
 
 

@@ -19,8 +19,7 @@ from scylla_spark.api.tasks.views import KeyView, Span
 from scylla_spark.client.tasks.enqueue_arguments import moment, new_key
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import CANCEL, Command
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of, key_view
+from scylla_spark.core.tasks.key import TaskKey, id_of, key_view
 from scylla_spark.core.tasks.state import RUNNING
 from scylla_spark.core.tasks.task import CANCELLED
 from scylla_spark.errors import NotFoundError, UnreachableError

@@ -21,7 +21,7 @@ from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.arrow_upload import rows_of, task_of
 from scylla_spark.api.tasks.views import NewTask
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import id_of
 from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError
 from scylla_spark.io.kafka.command_sender import ACKNOWLEDGED_S, left_s
 

@@ -17,8 +17,7 @@ from scylla_spark.api.tasks.views import KeyView
 from scylla_spark.client.tasks.explain import LaneAnswer, ask_lane
 from scylla_spark.clock import iso
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
-from scylla_spark.core.tasks.key import TaskKey, partition_of
-from scylla_spark.core.tasks.key_view import id_of, key_view
+from scylla_spark.core.tasks.key import TaskKey, id_of, key_view, partition_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 routes = Routes()

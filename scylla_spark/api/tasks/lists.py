@@ -19,8 +19,7 @@ from scylla_spark.clock import iso, now_us
 from scylla_spark.core.access.scopes import QueueBounds
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.tasks.filter import OneOf, TaskFilter, read_filter, without_fields
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of
+from scylla_spark.core.tasks.key import TaskKey, id_of
 from scylla_spark.core.tasks.state import READY
 from scylla_spark.core.tasks.status_view import run_view
 from scylla_spark.core.tasks.task import CANCELLED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scylla_spark.api.follow.records_tail import LogTail
 from scylla_spark.client.connection import Connection
-from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
+from scylla_spark.client.tasks.explain import told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command

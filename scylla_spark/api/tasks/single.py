@@ -32,8 +32,7 @@ from scylla_spark.client.tasks.unique_keys import check_named
 from scylla_spark.clock import now_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.tasks.key import TaskKey, names_a_task
-from scylla_spark.core.tasks.key_view import key_view
+from scylla_spark.core.tasks.key import TaskKey, key_view, names_a_task
 from scylla_spark.core.tasks.status import TaskStatus
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.kafka.command_sender import Place

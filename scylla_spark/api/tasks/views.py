@@ -13,9 +13,8 @@ from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.records.tags_field import Tags
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.key_view import id_of, key_view
+from scylla_spark.core.records.field_types import Tags
+from scylla_spark.core.tasks.key import TaskKey, id_of, key_view
 from scylla_spark.core.tasks.output import OutputLink
 from scylla_spark.core.tasks.status import Attempt, TaskStatus
 from scylla_spark.core.tasks.status_view import attempt_fields, status_view

@@ -13,9 +13,8 @@ from typing_extensions import TypeVar
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import enqueue_arguments
-from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.enqueue_arguments import new_key
-from scylla_spark.client.tasks.explain import explain
+from scylla_spark.client.tasks.explain import explain, told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
 from scylla_spark.clock import boot_us, now_us

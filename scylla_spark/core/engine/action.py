@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 from scylla_spark.core.leases.messages import Answer
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.core.tasks.follow_up import FollowUp
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import Name, TaskKey
 from scylla_spark.core.tasks.task import Invocation
-from scylla_spark.core.tasks.unique_name import Name
 
 
 class Send(NamedTuple):

@@ -16,7 +16,7 @@ from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tables.tenure import Basis, Tenure
+from scylla_spark.core.tables.progress import Basis, Tenure
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.stored_records import NOTHING, Known
 from scylla_spark.core.tasks.task import CANCELLED, EXPIRED, FAILED, Failure

@@ -46,16 +46,14 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.leases.messages import Call, Scarcity
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis, Tenure
+from scylla_spark.core.tables.progress import Basis, Mark, Tenure
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.handler_durations import HandlerDurations
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import Name, TaskKey
 from scylla_spark.core.tasks.output import OutputLink
 from scylla_spark.core.tasks.state import NO_HANDLER
 from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
 from scylla_spark.core.tasks.task import Failure, Outcome
-from scylla_spark.core.tasks.unique_name import Name
 
 
 class Engine:

@@ -16,11 +16,9 @@ from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.command import CANCEL, Command
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis, Tenure
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey, place_of
+from scylla_spark.core.tables.progress import Basis, Mark, Tenure
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, name_of, place_of
 from scylla_spark.core.tasks.stored_records import ScanRow
-from scylla_spark.core.tasks.unique_name import name_of
 from scylla_spark.name_fingerprint import fingerprint
 
 REMEMBER_US = 60_000_000  # how long ended keys are remembered at least

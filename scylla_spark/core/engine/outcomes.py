@@ -28,7 +28,7 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.core.tasks.handler_durations import HandlerDurations
 from scylla_spark.core.tasks.task import NOT_STARTED, STARTED, Failure, Outcome
 from scylla_spark.errors import VersionError

@@ -14,8 +14,7 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.fact import Fence, encode_fence, encode_resign
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Mark, Tenure
 
 
 class Ownership:

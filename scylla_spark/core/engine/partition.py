@@ -13,11 +13,9 @@ from scylla_spark.core.engine.outbox import Outbox
 from scylla_spark.core.engine.recently_ended import RecentlyEnded
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, FenceLog
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis, Tenure
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tables.progress import Basis, Mark, Tenure
+from scylla_spark.core.tasks.key import Name, TaskKey, name_of
 from scylla_spark.core.tasks.stored_records import Known
-from scylla_spark.core.tasks.unique_name import Name, name_of
 from scylla_spark.name_fingerprint import fingerprint
 
 _MOST_PASSED: Final = 100_000

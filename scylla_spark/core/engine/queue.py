@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.engine.lane import Lane
 from scylla_spark.core.engine.partition import Partition
-from scylla_spark.core.tasks.condition import Condition
+from scylla_spark.core.tasks.state import Condition
 
 SLACK_US = 50_000  # starts that a busy dispatcher missed within this time may be made up for
 

@@ -11,7 +11,7 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.memory_use import Meter
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 
 
 class EngineState:

@@ -19,11 +19,10 @@ from scylla_spark.core.engine.partition import ACTIVE, DRAINING, Partition
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tables.tenure import Basis, Tenure
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tables.progress import Basis, Tenure
+from scylla_spark.core.tasks.key import Name, TaskKey, name_of
 from scylla_spark.core.tasks.stored_records import Bearer
 from scylla_spark.core.tasks.task import DUPLICATE, Failure
-from scylla_spark.core.tasks.unique_name import Name, name_of
 
 
 class _Known(NamedTuple):

@@ -8,14 +8,16 @@ compare.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from scylla_spark.clock import iso
 from scylla_spark.core.tasks.attempt_note import WorkNote
-from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.task import Failure, Invocation
+from scylla_spark.core.tasks.key import TaskKey, key_view
+from scylla_spark.core.tasks.task import AS_ENQUEUED, Failure, Invocation
 
 MOST_WANTED: Final = 1_000  # leases that one call may ask for
 OK: Final = "ok"
@@ -192,3 +194,57 @@ def folded(tokens: Iterable[str]) -> int:
     for token in tokens:
         number ^= int(token[-8:], 16)
     return number
+
+
+MOST_LINES: Final = 2_000  # of one request
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+class LeasedLine(NamedTuple):
+    """One line.
+
+    Attributes:
+        seq: its number within the attempt, from 1; what is missing in between is told by a marker.
+        at_us: when it was written, microseconds since the epoch, by the clock of the worker.
+        stream: stdout, stderr or logging.
+        level: debug, info, warning, error or critical; None for what was printed.
+        text: without the end of the line.
+        fields: text of a JSON object; None: nothing.
+    """
+
+    seq: int
+    at_us: int
+    stream: str
+    level: str | None
+    text: str
+    fields: str | None = None
+
+
+def lease_view(granted: Granted) -> dict[str, Any]:
+    """A lease, as its worker is told of it.
+
+    Args:
+        granted: what it is; its `until_us` is how long it can be kept from now on, microseconds.
+    """
+    item = granted.task
+    task = (
+        key_view(item.key)
+        | {name: getattr(item, name) for name in AS_ENQUEUED}
+        | {
+            "handler": item.handler or None,
+            "payload": json.loads(item.payload),
+            "attempt": item.attempt,
+            "epoch": str(item.epoch),
+            "checkpoint": None if item.checkpoint is None else json.loads(item.checkpoint),
+            "last_error": None if item.last_error is None else item.last_error._asdict(),
+            "tags": list(item.tags),
+            "due_at": iso(item.planned_us),
+        }
+    )
+    return {
+        "lease": granted.token,
+        "expires_in_ms": granted.lease_ms,
+        "beat_every_ms": max(granted.lease_ms // 3, 50),
+        "max_ms": granted.until_us // 1000,
+        "task": task,
+    }

@@ -32,7 +32,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     checked,
     leaves,
 )
-from scylla_spark.core.records.instant_field import Instant
+from scylla_spark.core.records.field_types import Instant
 from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tasks.key import instant_us
 from scylla_spark.errors import ArgumentError

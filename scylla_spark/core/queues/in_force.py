@@ -1,9 +1,9 @@
-"""Definitions of queues that are in force: those that were put, and else those of the settings."""
+"""The definitions of queues that are in force (those that were put, and else those of the settings), and their scan budget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.core.queues.definition import QueueDefinition, read_queue
 
@@ -64,3 +64,23 @@ class QueuesInForce:
     def paused(self) -> list[str]:
         """Names of those of which nothing starts."""
         return [name for name, definition in self._now.items() if definition.paused]
+
+
+ROW_BYTES: Final = 1024  # of a task without its payload
+MOST_BYTES: Final = 256 * 1024 * 1024  # of one queue's rows in one scan
+
+
+class Budget(NamedTuple):
+    """How much of each queue may be loaded.
+
+    Attributes:
+        rows: most tasks of a queue.
+        most_bytes: most bytes of them, payloads included; the first task of a queue is kept whatever its size.
+        listed: names of queues that have a budget of their own; all others, whose names come from data, share one.
+        paused: names of queues of which nothing starts.
+    """
+
+    rows: int
+    most_bytes: int = 1 << 62
+    listed: Sequence[str] = ()
+    paused: Sequence[str] = ()

@@ -1,13 +1,56 @@
-"""How far the tables are with one partition: a row of `progress`, as everybody reads it."""
+"""The progress of the tables: a row of `progress`, where far tasks begin, and the tenure in which an answer was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.records.fact import NO_FENCE, Fence
-from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US
-from scylla_spark.core.tables.tenure import Basis
+
+
+class Tenure(NamedTuple):
+    """One time that this process holds a partition. Every question, answer and feed names the one that it belongs to.
+
+    Attributes:
+        partition: its number.
+        serial: grows with every take of any partition by this process.
+    """
+
+    partition: int
+    serial: int
+
+
+class Basis(NamedTuple):
+    """How far the tables were, at least, when an answer was read from them: next offsets of both topics of a partition."""
+
+    tasks_offset: int = 0
+    outcomes_offset: int = 0
+
+    def covers(self, other: Basis) -> bool:
+        """Whether tables that were so far hold all that tables hold which are as far as `other`."""
+        return self.tasks_offset >= other.tasks_offset and self.outcomes_offset >= other.outcomes_offset
+
+    def or_later(self, other: Basis) -> Basis:
+        """The later of both, topic by topic."""
+        return Basis(max(self.tasks_offset, other.tasks_offset), max(self.outcomes_offset, other.outcomes_offset))
+
+
+ALL_FOLDED_US: Final = 1 << 62  # later than any task: nothing is far
+
+
+def is_far(time_us: int, edge_us: int) -> bool:
+    """Whether a task that is due then (microseconds since the epoch) may stand in `deferred`."""
+    return time_us >= edge_us
+
+
+def reaches_far(until_us: int | None, edge_us: int) -> bool:
+    """Whether a task due up to an instant, itself included, may be far; None: due at any time."""
+    return edge_us < ALL_FOLDED_US and (until_us is None or is_far(until_us, edge_us))
+
+
+def common_edge(edges_us: Iterable[int]) -> int:
+    """The edge of several partitions together: that of the one that is least far."""
+    return min(edges_us, default=ALL_FOLDED_US)
 
 
 class Mark(NamedTuple):

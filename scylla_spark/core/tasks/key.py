@@ -1,4 +1,4 @@
-"""Task keys, their ids, their hour, and the partition they belong to."""
+"""Task keys: their ids, views, hours and names, and the partition they belong to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from scylla_spark.clock import from_us, iso, read_instant, to_us
@@ -176,3 +176,34 @@ def partition_of(ordering_id: str, partitions: int) -> int:
 
 place_of = lru_cache(maxsize=100_000)(partition_of)
 """`partition_of`, remembered for the lanes seen last: a tail and its engine ask for every record of theirs."""
+
+
+class Name(NamedTuple):
+    """A uniqueness key in its lane. Tasks of a name lie in one partition, whose owner sees all of their records in one order."""
+
+    lane: str
+    unique: str
+
+
+def name_of(key: TaskKey) -> Name:
+    """The name that a task bears."""
+    return Name(key.ordering_id, key.uniqueness_key)
+
+
+_compact: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def id_of(key: TaskKey) -> str:
+    """The opaque id of a key: letters, digits, "-" and "_" only, so that no proxy or shell changes it."""
+    parts = [iso(key.time_us), key.ordering_id, key.uniqueness_key]
+    return base64.urlsafe_b64encode(_compact(parts).encode()).rstrip(b"=").decode()
+
+
+def key_view(key: TaskKey) -> dict[str, Any]:
+    """The parts of a key, and the id that names it in paths."""
+    return {
+        "id": id_of(key),
+        "scheduled_time": iso(key.time_us),
+        "ordering_id": key.ordering_id,
+        "uniqueness_key": key.uniqueness_key,
+    }

@@ -1,13 +1,32 @@
-"""In which state a task is: one rule, as a function for one task and as SQL text for frames (Spark and polars read it alike)."""
+"""The state of a task, the order of its attempts, and the conditions that it meets before it starts.
+
+Rules that frames follow, too, are also there as SQL text, which Spark and polars read alike.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.records.fact import TOO_LATE, Fact
-from scylla_spark.core.tasks.attempt_order import attempt_order
 from scylla_spark.core.tasks.task import STARTED
+
+SETTLED_SQL: Final = f"outcome <> '{STARTED}'"
+"""Whether a row says how its attempt ended, as SQL that Spark and polars read alike."""
+ATTEMPT_ORDER_SQL: Final = ("attempt", SETTLED_SQL, "fact_offset")
+"""What rows of `attempts` are sorted by, the newest last."""
+
+
+def attempt_order(attempt: int, outcome: str, fact_offset: int) -> tuple[int, bool, int]:
+    """What attempts are sorted by in Python, the newest last.
+
+    Args:
+        attempt: its number.
+        outcome: what its fact says.
+        fact_offset: where that stands in `outcomes`.
+    """
+    return attempt, outcome != STARTED, fact_offset
+
 
 SCHEDULED: Final = "scheduled"
 READY: Final = "ready"
@@ -79,3 +98,29 @@ def _is_newer(fact: Fact, known: Fact | None) -> bool:
 def completion_of(facts: Iterable[Fact]) -> Fact | None:
     """The fact that ended the task, if any did; the first one counts."""
     return next((fact for fact in facts if fact.terminal), None)
+
+
+class Condition(NamedTuple):
+    """One condition.
+
+    Attributes:
+        name: in words, as it is met.
+        met: whether it is.
+        detail: what is known of it.
+        why: a sentence for a task that does not meet it; empty: another condition has one.
+    """
+
+    name: str
+    met: bool
+    detail: str = ""
+    why: str = ""
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The condition as a row of a table."""
+        return {"name": self.name, "met": self.met, "detail": self.detail}
+
+
+def first_reason(conditions: Iterable[Condition]) -> str:
+    """The sentence of the first condition that is not met; empty: all are."""
+    return next((one.why for one in conditions if not one.met and one.why), "")

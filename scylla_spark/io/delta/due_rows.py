@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.queues.scan_budget import ROW_BYTES, Budget
+from scylla_spark.core.queues.in_force import ROW_BYTES, Budget
 from scylla_spark.core.tables.open_hours import OpenHours
 from scylla_spark.core.tables.progress import Mark
 from scylla_spark.core.tasks.key import HOUR_US

@@ -9,13 +9,11 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.tables.deferred_edge import reaches_far
 from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark, joined
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tables.progress import Mark, joined, reaches_far
+from scylla_spark.core.tasks.key import HOUR_US, Name, TaskKey
 from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
 from scylla_spark.core.tasks.task import DUPLICATE
-from scylla_spark.core.tasks.unique_name import Name
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.rows import (
     IDENTITY,

@@ -9,11 +9,10 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.records.command import CANCEL, WireRetry
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogLine, LogRecord
-from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import ALL_FOLDED_US, Mark
 from scylla_spark.core.tasks.attempt_note import COLUMNS, WorkNote
-from scylla_spark.core.tasks.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.state import ATTEMPT_ORDER_SQL
 from scylla_spark.core.tasks.stored_records import NEWEST, ScanRow, stored_command
 from scylla_spark.core.tasks.task import MAX_LAST_ERROR_CHARS, Failure, LastError
 from scylla_spark.schemas import DATA
@@ -195,7 +194,7 @@ def hours_between(start_us: int | None, stop_us: int | None) -> list[tuple[str, 
 
 
 def stands_far(edge_us: int) -> pl.Expr:
-    """Whether a row's task is far; see `core.tables.deferred_edge`."""
+    """Whether a row's task is far; see `core.tables.progress`."""
     import polars as pl
 
     return pl.col("scheduled_time") >= pl.lit(from_us(edge_us))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F
 
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.tables.deferred_edge import common_edge, reaches_far
-from scylla_spark.core.tables.progress import Mark, joined, stored_mark
+from scylla_spark.core.tables.progress import Mark, common_edge, joined, reaches_far, stored_mark
 from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.io.delta.deployment_record import (
     stored_rows,

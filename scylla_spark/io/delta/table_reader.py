@@ -19,10 +19,9 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogRecord
-from scylla_spark.core.tables.deferred_edge import common_edge, is_far, reaches_far
-from scylla_spark.core.tables.progress import Mark, stored_mark
-from scylla_spark.core.tasks.attempt_order import attempt_order
+from scylla_spark.core.tables.progress import Mark, common_edge, is_far, reaches_far, stored_mark
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.tasks.state import attempt_order
 from scylla_spark.core.tasks.stored_records import Known, ScanRow
 from scylla_spark.errors import ConfigError, ConflictError, NotFoundError, SchedulerError, UnreachableError
 from scylla_spark.io.delta.deployment_record import check_partitions, stored_rules

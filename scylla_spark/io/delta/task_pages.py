@@ -2,7 +2,7 @@
 
 The status of tasks is a join of three tables by hour. Files never change, so the rows of an hour are joined once for the files that
 it has, and kept in memory; a commit of ingest makes anew only the hours that it touched. Tasks due beyond what is folded
-(`core.tables.deferred_edge`) are in no hour yet, and are one share of their own. States follow from the rows and the moment.
+(`core.tables.progress`) are in no hour yet, and are one share of their own. States follow from the rows and the moment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US
+from scylla_spark.core.tables.progress import ALL_FOLDED_US
 from scylla_spark.core.tasks.filter import OneOf, TaskFilter
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.io.delta.open_table import UNKNOWN, State

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.access.redaction import Redaction
-from scylla_spark.core.leases.lines import LEVELS
+from scylla_spark.core.leases.messages import LEVELS
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.records.log_record import CUT, MARKER, STREAMS, LogLine, bounded, marker
 from scylla_spark.core.records.storable_instants import is_storable
@@ -34,7 +34,7 @@ class LeasedRows(NamedTuple):
     """Lines that a leased worker tells of, as they have come: nobody has looked at them.
 
     Attributes:
-        rows: each with the fields of a `core.leases.lines.LeasedLine`, if it is one.
+        rows: each with the fields of a `core.leases.messages.LeasedLine`, if it is one.
         size: of them together, about, in bytes.
     """
 

@@ -6,22 +6,24 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from scylla_spark.clock import boot_us, iso, now_us, read_instant, to_us
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.lane import LaneState
+from scylla_spark.core.engine.lane import Entry, LaneState
+from scylla_spark.core.engine.leases.worker_session import Lease
+from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import Partition
-from scylla_spark.core.tasks.condition import first_reason
+from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER
+from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER, first_reason
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.interface import SparkFigures
-from scylla_spark.services.dispatch.describe_attempt import describe_attempt
-from scylla_spark.services.dispatch.describe_handlers import describe_handlers
+from scylla_spark.handlers.description import HandlerForm, HandlerInfo
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
+from scylla_spark.services.dispatch.executor_catalog import BUILT_IN
 from scylla_spark.services.dispatch.looks import Looks
 from scylla_spark.services.dispatch.metrics import STALE_US
 from scylla_spark.services.dispatch.start_conditions import (
@@ -328,3 +330,80 @@ def _of_workers(figures: SparkFigures) -> Iterator[Metric]:
         "Spark workers that have waited for a free core of an executor for more than 10 s",
         value=figures.without_core,
     )
+
+
+def describe_attempt(engine: Engine, now: int, key: TaskKey, began_us: Mapping[int, int]) -> dict[str, Any]:
+    """The attempt of a task that is under way; `known` is false where none is.
+
+    Args:
+        engine: of this dispatcher, asked in its thread.
+        now: microseconds since the epoch.
+        key: of the task.
+        began_us: invocation id → wall clock at which its handler began, of all that run.
+    """
+    entry = _entry(engine, key)
+    lease = engine.lease_of(entry) if entry is not None else None
+    if lease is not None:
+        return _leased(lease) if lease.held else {"known": False}
+    run = next((run for run in engine.runs.values() if run.entry is entry and run.invocation.id in began_us), None)
+    return {"known": False} if run is None else _running(run, began_us[run.invocation.id], now)
+
+
+def _entry(engine: Engine, key: TaskKey) -> Entry | None:
+    lanes = (partition.lanes.get(key.ordering_id) for partition in engine.partitions.values())
+    return next((entry for lane in lanes if lane is not None and (entry := lane.find(key)) is not None), None)
+
+
+def _leased(lease: Lease) -> dict[str, Any]:
+    note = lease.note
+    return {
+        **note.said, "known": True, "attempt": lease.run.invocation.attempt,
+        "heard_at": iso(lease.heard_us) if lease.heard_us else None,
+        "lease_until": iso(lease.deadline_us) if lease.deadline_us != NEVER else None, "deadline": iso(note.until_us),
+    }  # fmt: skip
+
+
+def _running(run: Run, began_us: int, now: int) -> dict[str, Any]:
+    """Of what runs in a child of this dispatcher: that it still does is known now."""
+    invocation = run.invocation
+    return {
+        "known": True, "attempt": invocation.attempt, "heard_at": iso(now),
+        "deadline": iso(began_us + invocation.timeout_ms * 1000),
+    }  # fmt: skip
+
+
+MOST_SCHEMAS: Final = 2 * 1024 * 1024
+"""Characters of all schemas together: whoever asks reads no more than four MiB. Handlers behind that are told of without them."""
+
+
+def describe_handlers(handlers: Mapping[str, HandlerInfo], since_us: int) -> dict[str, Any]:
+    """All handlers that tasks may name, by name; those of the scheduler itself are left out.
+
+    Args:
+        handlers: by every name that tasks may use.
+        since_us: since when this dispatcher has had them, microseconds since the epoch.
+    """
+    left, rows = MOST_SCHEMAS, []
+    for name, info in sorted(handlers.items()):
+        if info.runs_on in BUILT_IN:
+            continue
+        form = info.form or HandlerForm()
+        left -= len(form.payload or "") + len(form.result or "")
+        rows.append(_row(name, info, form if left >= 0 else form._replace(payload=None, result=None)))
+    return {"since": iso(since_us), "handlers": rows}
+
+
+def _row(name: str, info: HandlerInfo, form: HandlerForm) -> dict[str, Any]:
+    retry = info.retry
+    return {
+        "name": name, "registered_as": info.name, "runs_on": info.runs_on, "max_batch": info.max_batch,
+        "concurrency": info.concurrency, "rate_keys": list(info.rate_keys), "timeout_ms": info.timeout_ms,
+        "isolation": info.isolation.level if info.isolation is not None else None,
+        "retry": None if retry is None else {
+            "max_retries": retry.max_retries, "base_ms": None if retry.base is None else retry.base_ms,
+            "cap_ms": None if retry.cap is None else retry.cap_ms,
+        },
+        "module": form.module, "function": form.function, "about": form.about,
+        "payload": json.loads(form.payload) if form.payload is not None else None,
+        "result": json.loads(form.result) if form.result is not None else None,
+    }  # fmt: skip

@@ -19,8 +19,7 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.queues.in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Mark, Tenure
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import OutputTerms

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.mailbox import Message
 

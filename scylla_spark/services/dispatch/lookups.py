@@ -9,11 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from scylla_spark.core.engine.action import AskNames, Reload
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis, Tenure
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tables.progress import Basis, Mark, Tenure
+from scylla_spark.core.tasks.key import Name, TaskKey
 from scylla_spark.core.tasks.stored_records import ScanRow
-from scylla_spark.core.tasks.unique_name import Name
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.log import get_logger
 from scylla_spark.services.dispatch.mailbox import Mailbox

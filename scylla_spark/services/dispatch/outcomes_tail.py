@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.fact import OutcomeRecord, Unreadable, decode
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Tenure
 from scylla_spark.io.kafka.fetch_pace import pace_of
 from scylla_spark.io.kafka.topics import consumer
 from scylla_spark.log import get_logger

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.queues.in_force import QueuesInForce, start_definitions
-from scylla_spark.core.queues.scan_budget import MOST_BYTES, Budget
+from scylla_spark.core.queues.in_force import MOST_BYTES, Budget, QueuesInForce, start_definitions
 from scylla_spark.core.tables.progress import Mark
 from scylla_spark.io.delta.due_rows import Window, due_keys, filled, first_of_queues, open_rows
 from scylla_spark.io.delta.table_reader import TableReader

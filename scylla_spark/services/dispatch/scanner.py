@@ -12,11 +12,9 @@ from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.memory_use import cost_of
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Basis, Tenure
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tables.progress import Basis, Mark, Tenure
+from scylla_spark.core.tasks.key import HOUR_US, Name, TaskKey
 from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
-from scylla_spark.core.tasks.unique_name import Name
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.open_tasks import Bound
 from scylla_spark.log import get_logger

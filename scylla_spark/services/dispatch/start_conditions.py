@@ -1,4 +1,4 @@
-"""The conditions under which a dispatcher starts a task, in the order in which they are checked; see `core.tasks.condition`."""
+"""The conditions under which a dispatcher starts a task, in the order in which they are checked; see `core.tasks.state.Condition`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneSta
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.tasks.attempt_note import said_last
-from scylla_spark.core.tasks.condition import Condition, first_reason
 from scylla_spark.core.tasks.key import TaskKey, place_of
-from scylla_spark.core.tasks.state import NO_HANDLER
+from scylla_spark.core.tasks.state import NO_HANDLER, Condition, first_reason
 from scylla_spark.executors.interface import Shortage
 
 Shortages = Mapping[str, Shortage]

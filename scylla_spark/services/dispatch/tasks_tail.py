@@ -24,8 +24,7 @@ from scylla_spark.core.engine.action import Confirm
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.records.rejection_reason import DEFECT
-from scylla_spark.core.tables.progress import Mark
-from scylla_spark.core.tables.tenure import Tenure
+from scylla_spark.core.tables.progress import Mark, Tenure
 from scylla_spark.duration import duration_us
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer

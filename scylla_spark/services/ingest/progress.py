@@ -6,9 +6,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from scylla_spark.core.tables.deferred_edge import ALL_FOLDED_US, common_edge
 from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import ALL_FOLDED_US, Mark, common_edge
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.leases.lines import LeasedLine
+from scylla_spark.core.leases.messages import LeasedLine
 from scylla_spark.worker.line_sender import HEAD_BYTES, LINE_BYTES, LINE_COSTS, TAIL_BYTES, LineSender, Send
 
 _MOST_TOGETHER: Final = 2_000

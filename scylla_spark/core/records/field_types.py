@@ -1,14 +1,15 @@
-"""The field of an instant in what pydantic reads: the grammar of `clock.read_instant`, without a call of Python."""
+"""Types of fields that pydantic reads: instants, by the grammar of `clock.read_instant` without a call of Python, and tags."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from scylla_spark.clock import EXAMPLE, RFC_3339
+from scylla_spark.core.tasks.tags import MAX_TAG_CHARS, MOST_TAGS, is_tag
 
 
 class _Form:
@@ -26,3 +27,12 @@ class _Form:
 
 Instant = Annotated[datetime, _Form]
 """An aware datetime, written as RFC 3339 says."""
+
+
+def _tag(text: str) -> str:
+    if not is_tag(text):
+        raise ValueError(f"a tag has 1 to {MAX_TAG_CHARS} printable characters, without spaces around them")
+    return text
+
+
+Tags = Annotated[list[Annotated[str, AfterValidator(_tag)]], Field(max_length=MOST_TAGS)]

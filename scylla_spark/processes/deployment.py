@@ -200,8 +200,11 @@ class Deployment:
 
     def _start_service(self, role: str, server: MetricsServer) -> None:
         service = self._services[role] = role_named(role).make(self.settings, server)
-        drain_s = 2 * self.settings.dispatch.drain.total_seconds()
-        self._ends.append(Stop(role, lambda: self._services[role].stop(), LIMIT_S + drain_s))
+        dispatch = self.settings.dispatch
+        limit_s = LIMIT_S + 2 * dispatch.drain.total_seconds()
+        if self.settings.has_spark_workers:  # handlers of one that is silent run until its lease ends, half of this
+            limit_s += dispatch.session_timeout.total_seconds()
+        self._ends.append(Stop(role, lambda: self._services[role].stop(), limit_s))
         service.start()
 
     def _start_again(self, role: str, why: ClockError) -> None:

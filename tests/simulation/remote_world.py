@@ -38,6 +38,8 @@ from tests.simulation.judge import Violation
 MS: Final = 1_000
 S: Final = 1_000_000
 TERMS: Final = RemoteTerms(lease_us=5 * S)
+SINGLE, BATCH = "h", "b"
+HANDLERS: Final = {SINGLE: HandlerInfo(SINGLE), BATCH: HandlerInfo(BATCH, max_batch=3)}
 WALL_US: Final = 1_800_000_000 * S
 _FAULTS_UNTIL: Final = 60 * S
 _LIMIT: Final = 400 * S
@@ -78,7 +80,7 @@ class World:
         self.rules = rules
         self.now = 0
         self.lanes = Lanes(self, self.rng.randint(3, 12), self.rng.randint(2, 8))
-        self.supervisor = rules.supervisor(TERMS, {"h": HandlerInfo("h")})
+        self.supervisor = rules.supervisor(TERMS, HANDLERS)
         self.workers: dict[str, Worker] = {}
         self.dead: list[Worker] = []
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -180,6 +182,7 @@ class Lanes:
         self.reported: set[int] = set()  # attempts whose start the dispatcher has heard of
         self._losses: dict[tuple[str, int], int] = {}  # of attempts whose start it has not heard of, by task
         self._together = world.rng.random() < 0.5  # whether several tasks of a lane are handed over at once
+        self._batched = {lane for lane in self._todo if world.rng.random() < 0.3}  # lanes of tasks of a batch handler
 
     @property
     def done(self) -> bool:
@@ -197,7 +200,8 @@ class Lanes:
         for lane, todo in self._todo.items():
             if lane in busy:
                 continue
-            for number in list(todo)[: self.world.rng.randint(1, 3) if self._together else 1]:
+            most = self.world.rng.randint(1, 3) if self._together and lane not in self._batched else 1
+            for number in list(todo)[:most]:
                 item = self._attempt(lane, number)
                 self._out[item.id] = (lane, number, item)
                 batch.append(item)
@@ -212,8 +216,9 @@ class Lanes:
     def _attempt(self, lane: str, number: int) -> Invocation:
         attempt = self._attempts.setdefault((lane, number), 1)
         start_by = self.world.now + self.world.rng.choice((2 * S, 30 * S, 1 << 62))
+        handler = BATCH if lane in self._batched else SINGLE
         return Invocation(
-            next(self._ids), TaskKey(number, lane, str(number)), attempt, 1, "h", "q", "{}", 0, 0, 60_000, start_by
+            next(self._ids), TaskKey(number, lane, str(number)), attempt, 1, handler, "q", "{}", 0, 0, 60_000, start_by
         )
 
     def take(self, outcome: Outcome) -> None:
@@ -352,7 +357,7 @@ class Worker:
         self.connected = self.gone = self.broken = False
         self._ahead = world.rng.randint(-(10**12), 10**12) + 10**13
         self._slots = world.rng.randint(1, 3)
-        self._backlog = Backlog(lambda _name: None)
+        self._backlog = Backlog(lambda name: HANDLERS[name].max_batch)
         self._runs: dict[int, Run] = {}
         self._begun: dict[int, int] = {}
         self._frozen_until = 0
@@ -367,7 +372,7 @@ class Worker:
     def connect(self) -> None:
         """The first connection, and the beats that follow it."""
         self.end = self.world.rules.worker(self.clock(), TERMS.lease_us)
-        hello = Hello("1", "host", {"h": ""})
+        hello = Hello("1", "host", dict.fromkeys(HANDLERS, ""))
         if not self.world.supervisor.joined(self.name, hello, self.world.now):
             raise Violation("a new worker was refused")
         self.connected = True
@@ -480,21 +485,23 @@ class Worker:
 
     def _go_on(self) -> None:
         while len(self._runs) < self._slots and (call := self._backlog.take()):
-            (item,) = call
-            if item.start_by_us <= self.clock():
+            ends = self.world.now + self.world.rng.choice((MS, 10 * MS, 100 * MS, S, 4 * S))
+            for item in call:
+                if item.start_by_us > self.clock():
+                    self._begin(item, ends)
+                    continue
                 self._hand_back(self._backlog.fail(item.key.ordering_id))
-                self._backlog.finish(call)
+                self._backlog.finish([item])
                 self._hand_back([item])
-                continue
-            rng = self.world.rng
-            ends = self.world.now + rng.choice((MS, 10 * MS, 100 * MS, S, 4 * S))
-            original = self.world.lanes._out.get(item.id)
-            known = item if original is None else original[2]
-            run = self.world.lanes.begins(known, ends, succeeds=rng.random() < 0.9)
-            self._runs[item.id] = run
-            self._begun[item.id] = self.clock()
-            self.world.at(ends, lambda run=run: self._ends(run))
         self._flush()
+
+    def _begin(self, item: Invocation, ends: int) -> None:
+        original = self.world.lanes._out.get(item.id)
+        known = item if original is None else original[2]
+        run = self.world.lanes.begins(known, ends, succeeds=self.world.rng.random() < 0.9)
+        self._runs[item.id] = run
+        self._begun[item.id] = self.clock()
+        self.world.at(ends, lambda: self._ends(run))
 
     def _ends(self, run: Run) -> None:
         if self._runs.get(run.item.id) is not run:

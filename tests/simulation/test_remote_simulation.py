@@ -12,18 +12,18 @@ from tests.simulation.remote_world import Rules, play
 SEEDS = 60
 PER_TEST = 10
 SHOWN_BY = {
-    "a closed connection counts as the end of a worker": 1,
+    "a closed connection counts as the end of a worker": 5,
     "a silent worker gets leases": 0,
     "what was sent to a lost worker and did not report its start is free": 0,
     "each attempt that was lost before its start uses up a retry": 0,
-    "no attempt that was lost before its start uses up a retry": 9,
+    "no attempt that was lost before its start uses up a retry": 25,
     "reported starts do not count when a worker is lost": 0,
-    "a worker runs on without a lease": 58,
-    "nothing kills the handlers of a frozen worker": 3,
+    "a worker runs on without a lease": 11,
+    "nothing kills the handlers of a frozen worker": 11,
     "what was lost with a connection is not sent again": 6,
-    "a repeated frame is taken twice": 8,
+    "a repeated frame is taken twice": 14,
     "clocks are off by more than is known": 0,
-    "a part of a lane is recalled": 46,
+    "a part of a lane is recalled": 55,
 }
 
 

@@ -1,6 +1,7 @@
 """A deployment starts, attaches and stops whatever services its roles have, and opens a session only for those that need one."""
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.http_get import fetch
 from scylla_spark.processes import deployment
 from scylla_spark.processes import roles as catalog
+from scylla_spark.processes.bounded_stop import LIMIT_S
 from scylla_spark.processes.deployment import Deployment
 from scylla_spark.services.dispatch import executor_catalog as executors
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
@@ -264,6 +266,17 @@ def test_the_fullest_disk_is_named_where_the_error_names_none(roles, told, tmp_p
         Deployment(settings(tmp_path), roles=roles(one=(one, False))) as running,
     ):
         running.check()
+
+
+@pytest.mark.parametrize(("most", "least_s"), [(8, 300), (0, 0)])
+def test_a_stop_may_take_as_long_as_the_lease_of_a_silent_spark_worker(roles, told, tmp_path, most, least_s):
+    given = settings(tmp_path)
+    patient = given.dispatch.model_copy(update={"session_timeout": timedelta(minutes=5), "drain": timedelta(0)})
+    workers = given.spark_workers.model_copy(update={"max": most})
+    given = given.model_copy(update={"dispatch": patient, "spark_workers": workers})
+    with Deployment(given, roles=roles(one=(Recorded("one", told), False))) as running:
+        limits = {one.part: one.limit_s for one in running._ends}
+    assert limits["one"] == LIMIT_S + least_s
 
 
 def test_a_jvm_that_has_ended_is_the_first_cause(roles, told, tmp_path, monkeypatch):

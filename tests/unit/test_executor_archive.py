@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
+import time
 
 import pytest
 
@@ -95,12 +97,24 @@ def test_archive_is_made_again_only_when_a_module_has_changed(shop, tmp_path):
     first = archive(modules, folder=tmp_path)
     state = first.stat()
     assert archive(modules, folder=tmp_path) == first
-    assert first.stat().st_mtime_ns == state.st_mtime_ns
+    assert first.stat().st_ino == state.st_ino
     (shop / "prices.py").write_text("def of(rate):\n    return rate * 3\n")
     assert archive(modules, folder=tmp_path) != first
 
 
 @pytest.mark.slow
+def test_of_archives_that_were_not_used_for_a_day_the_newest_three_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "contents", lambda modules, include: {})
+    used_h_ago = {"a": 100, "b": 99, "c": 26, "d": 25, "e": 23}
+    for name, hours in used_h_ago.items():
+        file = tmp_path / f"executors-{name}.tar.gz"
+        file.touch()
+        os.utime(file, (time.time() - hours * 3600,) * 2)
+    made = archive([], folder=tmp_path)
+    left = {file.name.removesuffix(".tar.gz").removeprefix("executors-") for file in tmp_path.iterdir()}
+    assert left == {"d", "e", made.name.removesuffix(".tar.gz").removeprefix("executors-")}
+
+
 def test_archive_that_is_too_large_is_refused_and_leaves_nothing_behind(shop, tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MOST_BYTES", 1_000)
     with pytest.raises(SetupError, match=r"The largest, unpacked: \w+ \d+ MB"):

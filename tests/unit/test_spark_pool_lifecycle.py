@@ -53,20 +53,40 @@ class FakeContext:
         self.master, self.defaultParallelism = master, slots
         self.jobs = {}
         self.cores = 0
-        self.waiting_stages = []
+        self.waiting_groups = []
+        self.leaving = set()
+        self.slots = None  # as many as the default parallelism
         self.options = {}
         self.tag = threading.local()
 
     def getConf(self):
         return {"spark.driver.host": "127.0.0.1"} | self.options
 
-    def statusTracker(self):
-        """Says that jobs of a group have begun if `cores` is set, and that stages wait for a slot."""
-        info = SimpleNamespace(stageIds=[7], numActiveTasks=self.cores, numCompletedTasks=0, numTasks=1)
-        return SimpleNamespace(
-            getJobIdsForGroup=lambda group: [1], getJobInfo=lambda job: info, getStageInfo=lambda stage: info,
-            getActiveStageIds=lambda: [7, *self.waiting_stages],
-        )  # fmt: skip
+    @property
+    def _jsc(self):
+        """The JVM: its jobs wait for a slot unless `cores` is set, beside those of other groups."""
+        groups = [*(() if self.cores else self.jobs), *self.waiting_groups]
+        sets = [
+            SimpleNamespace(
+                stageId=lambda at=at: at, isZombie=lambda: False, runningTasks=lambda: 0, tasksSuccessful=lambda: 0,
+                numTasks=lambda: 1,
+                taskSet=lambda group=group: SimpleNamespace(
+                    properties=lambda: SimpleNamespace(getProperty=lambda name: group)
+                ),
+            )
+            for at, group in enumerate(groups)
+        ]  # fmt: skip
+        queue = SimpleNamespace(size=lambda: len(sets), apply=sets.__getitem__)
+        manager = SimpleNamespace(defaultResourceProfile=lambda: "default")
+        scala = SimpleNamespace(
+            maxNumConcurrentTasks=lambda profile: self.defaultParallelism if self.slots is None else self.slots,
+            resourceProfileManager=lambda: manager,
+            schedulerBackend=lambda: SimpleNamespace(isExecutorActive=lambda one: one not in self.leaving),
+            taskScheduler=lambda: SimpleNamespace(
+                rootPool=lambda: SimpleNamespace(getSortedTaskSetQueue=lambda: queue)
+            ),
+        )
+        return SimpleNamespace(sc=lambda: scala)
 
     def parallelize(self, items, slices):
         return FakeData(items)
@@ -381,15 +401,9 @@ def test_a_master_that_starts_every_long_task_twice_is_refused_by_name(made):
     pool.attach(session)
 
 
-def jvm_with(slots):
-    manager = SimpleNamespace(defaultResourceProfile=lambda: "default")
-    scala = SimpleNamespace(maxNumConcurrentTasks={"default": slots}.get, resourceProfileManager=lambda: manager)
-    return SimpleNamespace(sc=lambda: scala)
-
-
 def test_slots_are_those_that_run_tasks_and_not_the_number_of_partitions_that_a_user_has_set():
     context = FakeContext("spark://head:7077", slots=200)
-    context._jsc = jvm_with(slots=4)
+    context.slots = 4
     assert count_slots(context) == 4
 
 
@@ -405,7 +419,7 @@ def test_slots_are_those_that_run_tasks_and_not_the_number_of_partitions_that_a_
 )
 def test_slots_of_a_cluster_that_adds_executors_are_those_of_all_that_it_may_have(master, options, slots):
     context = FakeContext(master, slots=200)
-    context._jsc = jvm_with(slots=0)
+    context.slots = 0
     context.options = {"spark.dynamicAllocation.enabled": "true"} | options
     assert count_slots(context) == slots
     wanted = change(SparkWorkers(max=4, reserve=2), count_slots(context), [], 0, 0, 50, 0)
@@ -416,16 +430,6 @@ def with_workers(made, executors):
     """A pool with a connected worker on each of these executors, none of which has an attempt, and its session."""
     session = FakeSession(slots=len(executors) + 2)
     pool, _ = made(workers=SparkWorkers(min=len(executors)))
-    session.sparkContext._jsc = SimpleNamespace(
-        sc=lambda: SimpleNamespace(
-            maxNumConcurrentTasks=lambda profile: len(executors) + 2,
-            resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: "default"),
-            schedulerBackend=lambda: SimpleNamespace(
-                isExecutorActive=lambda one: one not in session.sparkContext.leaving
-            ),
-        )
-    )
-    session.sparkContext.leaving = set()
     pool.attach(session)
     eventually(lambda: len(pool._jobs) == len(executors), 5, "the jobs are started")
     with pool._remote.lock:
@@ -456,7 +460,7 @@ def test_while_a_stage_of_a_query_has_waited_long_for_a_slot_the_emptiest_worker
     pool, session = with_workers(made, ["1", "2"])
     monkeypatch.setattr(elastic, "STARVED_US", 0)
     assert not holds(lambda: draining(pool), within=0.5), "the stages of its own jobs may wait"
-    session.sparkContext.waiting_stages = [8]
+    session.sparkContext.waiting_groups = ["query"]
     eventually(lambda: len(draining(pool)) == 1, 5)
     assert not holds(lambda: len(draining(pool)) > 1, within=0.5), "its job has not ended yet"
     with pool._remote.lock:

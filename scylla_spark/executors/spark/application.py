@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.session import is_one_machine
@@ -91,24 +91,34 @@ def leaving_executors(context: SparkContext, executors: Iterable[str]) -> set[st
         return set()
 
 
-def stages_without_slot(context: SparkContext, own: Iterable[str]) -> set[int]:
-    """Ids of stages of which no task runs though some wait, without those of our jobs.
+class Waiting(NamedTuple):
+    """Tasks that wait for a slot.
+
+    Attributes:
+        stage: their stage.
+        group: of their job; empty: it has none.
+    """
+
+    stage: int
+    group: str
+
+
+def waiting_for_slots(context: SparkContext) -> list[Waiting]:
+    """Stages of which tasks wait and none runs, as the scheduler knows at once; the status tracker may be ten seconds behind.
 
     Args:
         context: of the application.
-        own: job groups of Spark workers.
     """
-    tracker = context.statusTracker()
-    found = set()
-    for stage in tracker.getActiveStageIds():
-        info = tracker.getStageInfo(stage)
-        if info is not None and not info.numActiveTasks and info.numCompletedTasks < info.numTasks:
-            found.add(int(stage))
-    if found:
-        for group in own:
-            for job in tracker.getJobIdsForGroup(group):
-                found.difference_update(() if (told := tracker.getJobInfo(job)) is None else told.stageIds)
-    return found
+    try:
+        queue: Any = context._jsc.sc().taskScheduler().rootPool().getSortedTaskSetQueue()  # noqa: SLF001 - as above
+        found = [
+            one for one in map(queue.apply, range(queue.size()))
+            if not one.isZombie() and not one.runningTasks() and one.tasksSuccessful() < one.numTasks()
+        ]  # fmt: skip
+        groups = [one.taskSet().properties().getProperty("spark.jobGroup.id") for one in found]
+        return [Waiting(int(one.stageId()), group or "") for one, group in zip(found, groups, strict=True)]
+    except Exception:  # a platform that allows listed methods only
+        return []
 
 
 def share_of_overhead(context: SparkContext) -> int | None:

@@ -7,6 +7,7 @@ holds what is installed here, so it is made without a network. It has no PySpark
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import hashlib
 import importlib
@@ -24,6 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from scylla_spark.clock import now_us
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, SetupError
@@ -31,6 +33,8 @@ from scylla_spark.executors.spark.worker import FOLDER, is_path
 from scylla_spark.io.host.jars import cache_dir
 
 MOST_BYTES: Final = 150_000_000
+_KEPT: Final = 3
+_UNUSED_S: Final = 86_400  # an application that runs fetches its archive again for each executor that it adds
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 _ENTRIES: Final = (
     "scylla_spark.executors.spark.worker",
@@ -63,7 +67,18 @@ def archive(modules: Sequence[str], include: Collection[str] = (), folder: Path 
     if not found.is_file():
         place.mkdir(parents=True, exist_ok=True)
         _write(files, found)
+    found.touch()  # when it was used last
+    _forget_unused(place)
     return found
+
+
+def _forget_unused(place: Path) -> None:
+    """Deletes archives of a folder that nothing has used for a day; the newest three stay."""
+    with contextlib.suppress(FileNotFoundError):  # another process does the same
+        by_use = sorted(place.glob("executors-*.tar.gz"), key=lambda file: -file.stat().st_mtime)
+        for file in by_use[_KEPT:]:
+            if file.stat().st_mtime < now_us() / 1e6 - _UNUSED_S:
+                file.unlink()
 
 
 def contents(modules: Sequence[str], include: Collection[str] = ()) -> dict[str, Path]:

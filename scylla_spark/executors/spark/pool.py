@@ -37,7 +37,7 @@ from scylla_spark.executors.spark.application import (
     leaving_executors,
     session_for_workers,
     share_of_overhead,
-    stages_without_slot,
+    waiting_for_slots,
 )
 from scylla_spark.executors.spark.elastic import Change, Present, StarvedStages, change, most_workers
 from scylla_spark.executors.spark.probe import MEND_REACH, missing_on_executors, unreachable
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings
 
 SCHEDULER_POOL: Final = "scylla-spark-workers"
+_TAG: Final = "scylla-spark-worker-"
 _LOOK_S: Final = 0.1
 _CHILDREN_PER_CORE: Final = 2
 _JOB_ENDS_S: Final = 15.0
@@ -415,15 +416,14 @@ class SparkPool:
         assert self._spark is not None
         context = self._spark.sparkContext
         self._leaving = leaving_executors(context, executors)
-        was, self._starved = (
-            self._starved,
-            self._stages.note(stages_without_slot(context, map(_tag, self._jobs.copy())), now),
-        )
+        waiting = waiting_for_slots(context)
+        others = [one.stage for one in waiting if not one.group.startswith(_TAG)]
+        was, self._starved = self._starved, self._stages.note(others, now)
         if self._starved and not was:
             _log.warning("a stage of a query has waited 10 s for a slot of the cluster: Spark workers end to make room")
         late = [one for one in starting if now - self._submitted_us.get(one, now) >= _LATE_US]
-        tracker = context.statusTracker() if late else None
-        self._without_core = [one for one in late if not _has_core(tracker, _tag(one))]
+        groups = {one.group for one in waiting}
+        self._without_core = [one for one in late if _tag(one) in groups]
         if self._without_core and now - self._warned_us >= _WARN_US:
             self._warned_us = now
             waited_s = (now - min(self._submitted_us.get(one, now) for one in self._without_core)) // 1_000_000
@@ -488,12 +488,6 @@ class SparkPool:
             self._start_from_us = boot_us() + min(_BACK_OFF_US << min(self._failures, 6), _LONGEST_BACK_OFF_US)
 
 
-def _has_core(tracker: Any, tag: str) -> bool:
-    """Whether a task of a job with this group runs on an executor."""
-    stages = [stage for job in tracker.getJobIdsForGroup(tag) for stage in tracker.getJobInfo(job).stageIds]
-    return any((info := tracker.getStageInfo(stage)) is not None and info.numActiveTasks for stage in stages)
-
-
 def _cause(reason: str) -> str:
     """The label of metrics for the reason of an end."""
     if reason.startswith(BROKEN):
@@ -512,7 +506,7 @@ def _broken(why: str) -> SetupError:
 
 
 def _tag(worker_id: str) -> str:
-    return f"scylla-spark-worker-{worker_id}"
+    return _TAG + worker_id
 
 
 def _has_ended(context: Any) -> bool:

@@ -28,9 +28,8 @@ from scylla_spark.handlers.description import SPARK, HandlerInfo
 REASON: Final = "reason string"
 BROKEN: Final = "executor_broken: "
 """Begins the reason of a worker that could not load the handlers."""
-_KILLED_WITHIN_S: Final = (
-    0.5  # beyond the grace; what the watchdog then kills is dead when its dispatcher reports it as lost
-)
+_KILLED_WITHIN_S: Final = 0.3
+"""Beyond the grace. The dispatcher reports handlers as lost 0.7 s later, and the watchdog takes up to 0.3 s to kill them."""
 FOLDER: Final = "scylla-spark-env"
 """The folder of an executor that the archive with this package is unpacked in; `spark-submit.sh` names it too."""
 _EXECUTOR_OPTION: Final = b"--executor-id"

@@ -176,7 +176,7 @@ def test_what_a_thread_writes_after_the_end_of_its_call_stands_behind_its_last_l
 
 def test_calls_that_run_at_once_on_one_loop_are_told_apart(site):
     async def call(name):
-        site.writer.begin(ROW._replace(uniqueness_key=name))
+        site.writer.begin(invocation(uniqueness_key=name))
         for number in range(3):
             site.writer.text("stdout", f"{name}-{number} ")
             await asyncio.sleep(0)

@@ -11,8 +11,14 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from glossary_links import meanings, with_anchors, with_links  # noqa: E402 - from `tools`
+
 _PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 _SETTINGS = "conf/scyllaspark.example.toml"
 _DIAGRAM = re.compile(r'<pre class="mermaid">.*?</pre>', re.DOTALL)
@@ -47,6 +53,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return _CODE_IN_TABLE.sub(lambda found: found[0].replace("\\|", "|"), markdown)
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Puts each diagram into an element that scrolls, so that its text stays readable on a narrow screen."""
-    return _DIAGRAM.sub(r'<div class="diagram" tabindex="0">\g<0></div>', html)
+def on_page_content(html: str, *, page: Page, **_: Any) -> str:
+    """Lets wide diagrams scroll, and links the first use of words of the glossary."""
+    html = _DIAGRAM.sub(r'<div class="diagram" tabindex="0">\g<0></div>', html)
+    if page.file.src_uri == "glossary.md":
+        return with_anchors(html)
+    return with_links(html, get_relative_url("glossary.html", page.url), meanings())

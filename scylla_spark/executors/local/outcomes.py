@@ -10,6 +10,7 @@ from scylla_spark.core.tasks.task import CHILD_DIED, FAILED, TIMED_OUT, Failure,
 from scylla_spark.executors.local.child_handle import Call, ChildHandle, timeout_us
 from scylla_spark.executors.local.report import Report
 from scylla_spark.handlers.isolation import CPU_EXCEEDED
+from scylla_spark.handlers.messages import CANCELLED
 from scylla_spark.io.host.exit_text import exit_text
 
 BROKE_PROTOCOL: Final = "broke_protocol"
@@ -53,6 +54,25 @@ def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
         Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms)
         for item, one in zip(call, report.verdicts, strict=True)
     ]
+
+
+def ended(child: ChildHandle, call: Call, report: Report, now: Moment) -> list[Outcome]:
+    """The outcomes of a call that ended by itself, possibly after its time was over or after it was cancelled.
+
+    Args:
+        child: that ran it.
+        call: what it was given.
+        report: what it said of it.
+        now: when that was read, on both clocks.
+    """
+    timed_out = child.ending == TIMED_OUT and report.number in child.victims
+    why = report.verdicts[0].failure if child.on_loop else None
+    if why is not None:
+        timed_out = timed_out or why.kind == TIMED_OUT
+        if why.kind == CANCELLED:
+            killed = Failure(KILLED, "It was cancelled while it ran.")
+            return [one._replace(outcome=TIMED_OUT, failure=killed) for one in reported(call, report, now)]
+    return (late if timed_out and report.duration_us >= timeout_us(call) else reported)(call, report, now)
 
 
 def late(call: Call, report: Report, now: Moment) -> list[Outcome]:

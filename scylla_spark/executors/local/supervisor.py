@@ -16,10 +16,8 @@ from scylla_spark.core.tasks.handler_durations import SLOW_US
 from scylla_spark.core.tasks.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.local.child_handle import RECLAIM_US, Call, ChildHandle, Finished, timeout_us
 from scylla_spark.executors.local.crews import Crew, InTurn, Limits, OnLoop
-from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, IDLE, KILLED, STOPPED, Moment, late, lost, reported
-from scylla_spark.executors.local.report import Report
+from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, IDLE, KILLED, STOPPED, Moment, ended, lost, reported
 from scylla_spark.handlers.description import LOCAL, HandlerInfo
-from scylla_spark.handlers.messages import CANCELLED
 
 _log = logging.getLogger(__name__)
 _BLOCKED_US: Final = 1_000_000
@@ -100,8 +98,7 @@ class Supervisor:
             grace_ms: the grace; those on an event loop get at least that of a time-out.
         """
         wanted = set(ids)
-        for crew in self._crews.values():
-            self.done += [Outcome(item.id, NOT_STARTED) for item in crew.backlog.discard(wanted)]
+        self.recall(wanted)
         for child in self.children.values():
             patience_ms = max(grace_ms, self.limits.grace_ms) if child.on_loop else grace_ms
             if patience_ms and (asked := child.ask_to_end(wanted, now)):
@@ -110,9 +107,9 @@ class Supervisor:
         self._kill_now(wanted)
         self.watch(now)
 
-    def recall(self, ids: Iterable[int]) -> None:
-        """Hands back those of the invocations that no child has; the others run on."""
-        wanted = set(ids)
+    def recall(self, ids: Iterable[int] | None) -> None:
+        """Hands back those of the invocations (None: all) that no child has; the others run on."""
+        wanted = None if ids is None else set(ids)
         for crew in self._crews.values():
             self.done += [Outcome(item.id, NOT_STARTED) for item in crew.backlog.discard(wanted)]
 
@@ -124,8 +121,7 @@ class Supervisor:
     def stop(self, until_us: int) -> None:
         """Hands back everything that has not started; what runs may go on until `until_us` (boot clock)."""
         self._stop_us = max(1, until_us)
-        for crew in self._crews.values():
-            self.done += [Outcome(item.id, NOT_STARTED) for item in crew.backlog.discard()]
+        self.recall(None)
 
     def be_lean(self, lean: bool) -> None:
         """Starts no child beside another one of its kind, or does so again."""
@@ -249,10 +245,9 @@ class Supervisor:
     def _again(self, call: Call) -> bool:
         """Whether a call was given before to a child that ought to have begun it and did not say so."""
         ids = {item.id for item in call}
-        if ids & self._unbegun:
-            return True
+        again = bool(ids & self._unbegun)
         self._unbegun |= ids
-        return False
+        return again
 
     def _settle(self, child: ChildHandle, finished: Iterable[Finished]) -> None:
         crew, now = self._crews[child.executor], Moment(now_us(), 0)
@@ -261,27 +256,16 @@ class Supervisor:
                 self._take_back(crew, call)
                 continue
             plain = not (child.ending or child.on_loop)
-            outcomes = reported(call, report, now) if plain else self._outcomes(child, call, report, now)
+            outcomes = reported(call, report, now) if plain else ended(child, call, report, now)
             self._conclude(crew, call, outcomes)
             crew.ended(call, report.duration_us)
             if self._killed or self._unbegun:
                 self._forget(call)
 
-    def _outcomes(self, child: ChildHandle, call: Call, report: Report, now: Moment) -> list[Outcome]:
-        """The outcomes of a call that ended by itself, possibly after its time was over or after it was cancelled."""
-        timed_out = child.ending == TIMED_OUT and report.number in child.victims
-        why = report.verdicts[0].failure if child.on_loop else None
-        if why is not None:
-            timed_out = timed_out or why.kind == TIMED_OUT
-            if why.kind == CANCELLED:
-                killed = Failure(KILLED, "It was cancelled while it ran.")
-                return [one._replace(outcome=TIMED_OUT, failure=killed) for one in reported(call, report, now)]
-        return (late if timed_out and report.duration_us >= timeout_us(call) else reported)(call, report, now)
-
     def _forget(self, call: Call) -> None:
-        ids = [item.id for item in call]
-        self._killed.difference_update(ids)
-        self._unbegun.difference_update(ids)
+        ids = {item.id for item in call}
+        self._killed -= ids
+        self._unbegun -= ids
 
     def _conclude(self, crew: Crew, call: Call, outcomes: list[Outcome]) -> None:
         """Outcomes of a call; after one that did not succeed, what waits behind it in its lane is handed back."""
@@ -313,11 +297,9 @@ class Supervisor:
             self.done += [Outcome(item.id, NOT_STARTED) for item in gone]
 
     def _lose(self, child: ChildHandle, number: int, call: Call, status: int, began_us: int, now: int) -> None:
-        moment = Moment(now_us(), now)
-        crew = self._crews[child.executor]
-        self._conclude(
-            crew, call, lost(child, number, call, status, killed=self._killed, began_us=began_us, now=moment)
-        )
+        crew, moment = self._crews[child.executor], Moment(now_us(), now)
+        outcomes = lost(child, number, call, status, killed=self._killed, began_us=began_us, now=moment)
+        self._conclude(crew, call, outcomes)
         self._forget(call)
         crew.ended(call, SLOW_US)
 

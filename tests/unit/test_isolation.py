@@ -20,6 +20,7 @@ from scylla_spark.executors.local.forkserver import describe_handler
 from scylla_spark.executors.local.forkserver_handle import parse_handler
 from scylla_spark.executors.local.resource_limits import Confinement, tidy
 from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.handlers.call import EXECUTOR_VARIABLE
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.isolation import Isolation, Wishes, asked_by, size_bytes
 from scylla_spark.handlers.messages import Verdict
@@ -229,11 +230,13 @@ def test_variables_of_a_sandbox_are_few():
         "AWS_KEY": "k",
         "HOME": "/root",
         "SSH_AUTH_SOCK": "/x",
+        EXECUTOR_VARIABLE: "7",
     }
     isolation = asked_by("h", Wishes("sandbox", environment={"REGION": "eu"}))
     assert isolation is not None
     assert sandbox.environment(given, isolation) == {
         "PATH": "/bin", "LC_ALL": "C", "HOME": "/tmp", "TMPDIR": "/tmp", "USER": "sandbox", "LOGNAME": "sandbox", "REGION": "eu",
+        EXECUTOR_VARIABLE: "7",
     }  # fmt: skip
 
 

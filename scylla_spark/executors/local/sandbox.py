@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.local import system_call_filter
+from scylla_spark.handlers.call import EXECUTOR_VARIABLE
 from scylla_spark.handlers.isolation import Isolation
 
 TMP_BYTES: Final = 64 * 1024 * 1024
@@ -37,7 +38,7 @@ _VARIABLES: Final = (
     "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "PYTHONPATH", "PYTHONHOME", "PYTHONUTF8", "PYTHONIOENCODING",
     "PYTHONNOUSERSITE", "PYTHONDONTWRITEBYTECODE", "PYTHONTZPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "JAVA_HOME", "SPARK_HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
-    "MALLOC_*",
+    "MALLOC_*", EXECUTOR_VARIABLE,
 )  # fmt: skip
 _IMPORTED: Final = (".py", ".so", ".pth", ".zip")
 _DESCRIBED: Final = (".dist-info", ".egg-info")

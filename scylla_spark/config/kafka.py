@@ -33,7 +33,7 @@ class Kafka(Section):
         "", description="host:port[,host:port]; empty: the embedded broker of `up` and `demo`"
     )
     auth: Literal["none", "plain", "scram", "mtls", "oauth"] = Field(
-        "none", description="how we say who we are; none, plain, scram, mtls or oauth (client credentials)"
+        "none", description="login; none, plain, scram, mtls or oauth (client credentials)"
     )
     tls: bool = Field(False, description="encrypt connections, and check the brokers' certificates and host names")
     username: str | None = Field(None, description="user of plain and scram; client id of oauth")

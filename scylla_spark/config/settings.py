@@ -217,7 +217,7 @@ class Dispatch(Section):
     retry_cap: Duration = Field(duration(RETRY_CAP), description="longest wait before an attempt")
     least_wait: Duration = Field(
         duration("100ms"),
-        description="shortest wait between two attempts of a task, whatever its policy or handler says",
+        description="shortest wait between two attempts of a task, for every policy and handler",
     )
     stall: Duration = Field(
         duration("10s"),
@@ -269,8 +269,12 @@ class Queue(Section):
     max_retries: _Retries = Field(
         "deployment", description='attempts after the first; "forever": no end; left out: as handler or deployment say'
     )
-    retry_base: Duration | None = Field(None, description="wait before the second attempt; left out: likewise")
-    retry_cap: Duration | None = Field(None, description="longest wait before an attempt; left out: likewise")
+    retry_base: Duration | None = Field(
+        None, description="wait before the second attempt; left out: as handler or deployment say"
+    )
+    retry_cap: Duration | None = Field(
+        None, description="longest wait before an attempt; left out: as handler or deployment say"
+    )
     on_exception: Literal["retry", "fail"] = Field(
         "retry", description="what an exception of a handler does: the task is tried again, or has failed for good"
     )
@@ -331,7 +335,7 @@ class Api(Section):
         description=f"empty: the port it had before, else {API_PORT}, else a free one (printed at start); 0: any free port",
     )
     trusted_network: bool = Field(
-        False, description="whoever reaches another address than loopback has come through a proxy with TLS and a login"
+        False, description="clients of another address than loopback come through a proxy with TLS and a login"
     )
     tokens: Literal["when_defined", "always"] = Field(
         "when_defined",

@@ -36,7 +36,7 @@ def partitions(
     size: Annotated[int, typer.Option("--bytes", min=0, help="Their bytes")] = 0,
     values: Annotated[str, typer.Option(help="JSON object of partition values; @FILE or - for stdin")] = "{}",
 ) -> None:
-    """Tell of new partitions of a dataset."""
+    """Report new partitions of a dataset."""
     from scylla_spark.cli.commands.schedule_rows import json_object
 
     cli = context(ctx)

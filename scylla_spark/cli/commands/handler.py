@@ -30,7 +30,7 @@ def list_(ctx: typer.Context) -> None:
 
 @app.command()
 def show(ctx: typer.Context, name: Name) -> None:
-    """Show all that is known of a handler, with the JSON schemas of its payload and its result."""
+    """Show a handler with the JSON schemas of its payload and its result."""
     cli = context(ctx)
     found = _asked(cli)
     if name not in found.handlers:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.tasks.explain import LaneTask
 
-app = typer.Typer(help="Look at lanes, and get them past their heads.", no_args_is_help=True)
+app = typer.Typer(help="Show lanes, and skip their head.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Look at lanes, and get them past their heads."""
+    """Show lanes, and skip their head."""
 
 
 @app.command()
@@ -28,7 +28,7 @@ def show(
     ordering_id: Annotated[str, typer.Argument(help="The lane")],
     limit: Annotated[int, typer.Option(help="Most tasks")] = 20,
 ) -> None:
-    """Show what a lane is doing and its next tasks: from its dispatcher, else from the tables."""
+    """Show the state of a lane and its next tasks, from its dispatcher, else from the tables."""
     check_limit(limit)
     cli = context(ctx)
     with cli.scheduler() as scheduler:
@@ -48,7 +48,7 @@ def skip(
     key: Annotated[list[str], typer.Argument(metavar="ID", help="Of its head, as `lane show` shows it")],
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
 ) -> None:
-    """Cancel the head of a lane, so that the task behind it is next; one that runs, or is not the head any more, is left alone."""
+    """Cancel the head of a lane, so that the task behind it is next. A running head, and a task that is not the head any more, go on."""
     cli = context(ctx)
     wanted = task_key(cli, key)
     with cli.scheduler() as scheduler:

@@ -23,7 +23,7 @@ _Many = list[str] | None
 
 @app.command(name="list")
 def list_(ctx: typer.Context) -> None:
-    """List the rules that are stored, and how much each has told of that is not over."""
+    """List the stored rules, with the number of their open errors."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         found = scheduler.notification_rules()
@@ -33,7 +33,7 @@ def list_(ctx: typer.Context) -> None:
 
 @app.command()
 def show(ctx: typer.Context, name: Name) -> None:
-    """Show a rule, and what it has told of that is not over."""
+    """Show a rule and its open errors."""
     from scylla_spark.client.notification_rules import status
 
     cli = context(ctx)
@@ -63,7 +63,7 @@ def put(
     paused: Annotated[bool | None, typer.Option("--paused/--no-paused", help="It tells nothing")] = None,
     description: Annotated[str | None, typer.Option(help="For people; stands in each message")] = None,
 ) -> None:  # fmt: skip
-    """Store a rule: what is told, to whom, and how often."""
+    """Store a rule: which events are reported, where, and how often."""
     given: dict[str, Any] = {
         "when": when, "channel": channel, "queues": queue, "handlers": handler, "schedules": schedule, "tags": tag, "digest": digest,
         "within": within, "every": every, "paused": paused, "description": description,
@@ -83,7 +83,7 @@ def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME…", help="The rules")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:
-    """Forget rules, and what they have told of."""
+    """Delete rules and their open errors."""
     cli = context(ctx)
     if cli.confirmed(f"delete the notification rule {', '.join(names)}", yes=yes):
         from scylla_spark.client import notification_rules

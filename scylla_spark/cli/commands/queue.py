@@ -33,7 +33,7 @@ def list_(ctx: typer.Context) -> None:
 
 @app.command()
 def show(ctx: typer.Context, name: Name) -> None:
-    """Show all that is in force of a queue."""
+    """Show the limits in force of a queue."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         status = scheduler.queue(name).get()
@@ -96,13 +96,13 @@ def put(
 
 @app.command()
 def pause(ctx: typer.Context, names: Names) -> None:
-    """Let nothing of queues start; what runs goes on."""
+    """Start no more tasks of queues; running tasks go on."""
     _steer(context(ctx), names, "paused", lambda scheduler, name: scheduler.queue(name, author=_author()).pause())
 
 
 @app.command()
 def resume(ctx: typer.Context, names: Names) -> None:
-    """Let tasks of queues start again."""
+    """Start tasks of queues again."""
     _steer(context(ctx), names, "resumed", lambda scheduler, name: scheduler.queue(name, author=_author()).resume())
 
 
@@ -110,7 +110,7 @@ def resume(ctx: typer.Context, names: Names) -> None:
 def delete(
     ctx: typer.Context, names: Names, yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False
 ) -> None:
-    """Forget definitions: what the settings say is in force again, or nothing."""
+    """Delete definitions; the settings apply again, or no limits."""
     cli = context(ctx)
     if not cli.confirmed(f"delete the definition of {', '.join(names)}", yes=yes):
         return
@@ -127,7 +127,7 @@ def stats(
     name: Name,
     partitions: Annotated[bool, typer.Option("--partitions", help="A row per partition, too")] = False,
 ) -> None:
-    """Count the tasks of a queue: by state, handed out, come again, ended; as the tables say."""
+    """Count the tasks of a queue in the tables: by state, started, repeated, ended."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         found = scheduler.queue(name).stats().document()

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def init(
     ctx: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made")] = False
 ) -> None:
-    """Make topics and tables, or check those that are there."""
+    """Make topics and tables, or check existing ones."""
     from scylla_spark.io.kafka.topic_setup import ensure_topics, plan_topics
     from scylla_spark.io.kafka.topics import located
     from scylla_spark.schemas import TABLES
@@ -79,7 +79,7 @@ def run(
     handlers: Handlers = None,
     log: LogFormat = None,
 ) -> None:
-    """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
+    """Serve some roles until stopped, with the configured Kafka, or the one that `up` has started."""
     from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
@@ -108,7 +108,7 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Look for what is missing here and on the way to Kafka, and say how to mend it; exit code 1 if something is missing."""
+    """Check this machine and the way to Kafka, and print what solves each problem; exit code 1 if something is missing."""
     from scylla_spark.doctor import examine, examine_cluster, examine_kafka
 
     cli = context(ctx)

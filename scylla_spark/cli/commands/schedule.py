@@ -63,7 +63,7 @@ def list_(
 
 @app.command()
 def show(ctx: typer.Context, name: Name) -> None:
-    """Show a schedule: what it waits for, how it stands, and how it is defined."""
+    """Show a schedule: its state, what it waits for, and its definition."""
     from scylla_spark.cli.commands.schedule_rows import shown
     from scylla_spark.client.schedules.handle import status_of
 
@@ -127,7 +127,7 @@ def pause(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Let schedules fire nothing; what was launched ahead is taken back."""
+    """Pause schedules; runs that were launched ahead are taken back."""
     until_us = None if until is None else instant(until)
     asked = _Asked("pause", names, _selection(tag, changed_from, changed_until), dry_run, yes)
     _steer(context(ctx), asked, note=note or None, until=until_us)
@@ -138,7 +138,7 @@ def resume(
     ctx: typer.Context, names: Names = None, tag: Tag = None, changed_from: ChangedFrom = None, changed_until: ChangedUntil = None,
     begin: Begin = "pause", dry_run: DryRun = False, yes: Yes = False,
 ) -> None:  # fmt: skip
-    """Let schedules fire again, from now on."""
+    """Resume schedules, from now on."""
     from scylla_spark.client.schedules.selection import is_now
 
     asked = _Asked("resume", names, _selection(tag, changed_from, changed_until), dry_run, yes)
@@ -151,7 +151,7 @@ def run(
     name: Name,
     payload: Annotated[str | None, typer.Option(help="JSON object instead of its own; @FILE or - for stdin")] = None,
 ) -> None:
-    """Launch a run at once, whatever else runs; prints the key of its task."""
+    """Launch a run at once, beside other runs; prints the key of its task."""
     from scylla_spark.cli.commands.schedule_rows import json_object
 
     cli = context(ctx)
@@ -163,7 +163,7 @@ def run(
 
 @app.command()
 def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Forget schedules; what they have run stays in the tables."""
+    """Delete schedules; their past runs stay in the tables."""
     _steer(context(ctx), _Asked("delete", names, _selection(tag, None, None), dry_run, yes))
 
 

@@ -68,7 +68,7 @@ def lint(
         list[str] | None, typer.Option("--handlers", help="Module or .py file of @handler functions; repeatable")
     ] = None,
 ) -> None:
-    """Say what the schedules of files mean, and what is suspicious or wrong about them; exit code 1 on errors."""
+    """Describe the schedules of files in words, with warnings and errors; exit code 1 on errors."""
     cli = context(ctx)
     modules = tuple(handlers or cli.settings().handlers)
     known = _Known(_registered(modules) if modules else None, cli.settings().plan.tables.keys())

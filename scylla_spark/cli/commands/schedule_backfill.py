@@ -84,7 +84,7 @@ def backfill(
 
 
 def backfills(ctx: typer.Context, name: Name) -> None:
-    """List the backfills of a schedule, the newest first: how far each is, and when it will be over at its own pace."""
+    """List the backfills of a schedule, newest first, with their progress and expected end."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         found = scheduler.schedule(name).backfills()
@@ -92,7 +92,7 @@ def backfills(ctx: typer.Context, name: Name) -> None:
 
 
 def pause(ctx: typer.Context, tag: TagOfBackfill) -> None:
-    """Launch no more of a backfill until it is resumed.
+    """Pause a backfill.
 
     An attempt that a dispatcher runs goes on to its end; if it fails, its run is launched anew after that. What a worker has leased
     ends at once, and is run again then.
@@ -103,14 +103,14 @@ def pause(ctx: typer.Context, tag: TagOfBackfill) -> None:
 
 
 def resume(ctx: typer.Context, tag: TagOfBackfill) -> None:
-    """Let a paused backfill go on with what it has left."""
+    """Resume a paused backfill."""
     cli = context(ctx)
     _of(cli, tag, lambda handle: handle.resume_backfill(tag))
     cli.output.say(f"{tag} goes on.")
 
 
 def cancel(ctx: typer.Context, tag: TagOfBackfill, yes: Yes = False) -> None:
-    """Run nothing more of a backfill.
+    """Cancel the rest of a backfill.
 
     An attempt that a dispatcher runs goes on to its end; if it fails, it is not tried again, and its run counts as cancelled. What a
     worker has leased ends at once, and is not run again.

@@ -27,7 +27,7 @@ def explain(
     name: Name,
     at: Annotated[str | None, typer.Option(help="Of this time: an instant, or a local time of its trigger")] = None,
 ) -> None:
-    """Say why a schedule ran or did not, and what it waits for."""
+    """Explain why a schedule ran or did not run, and what it waits for."""
     from scylla_spark.client.schedules.explanation import explained
     from scylla_spark.clock import now_us
 
@@ -45,7 +45,7 @@ def fires(
     since: Annotated[str | None, typer.Option(help="Decided since: an instant, or -1h")] = None,
     limit: Annotated[int, typer.Option(help="Most rows, to 10000")] = 100,
 ) -> None:
-    """List what was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
+    """List the decisions about a schedule with their reasons, newest first: launched, skipped, missed and so on."""
     from scylla_spark.client.schedules.explanation import gone
     from scylla_spark.client.schedules.history import history
 

@@ -39,7 +39,7 @@ def drain(
     token_file: TokenFile = None,
     ca: Authority = None,
 ) -> None:
-    """Tell a Spark worker to take nothing more, to finish what runs, and to end; a new one starts where tasks wait."""
+    """Drain a Spark worker: it takes no more tasks, finishes the running ones, and ends. A new one starts if tasks wait."""
     from scylla_spark.worker.connection import site
     from scylla_spark.worker.operator_orders import order
 

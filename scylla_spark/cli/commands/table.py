@@ -49,13 +49,13 @@ def stats(
 
 @app.command()
 def compact(ctx: typer.Context) -> None:
-    """Put small files together, while no ingest runs; one that runs does it by itself, between batches."""
+    """Compact small files, while no ingest runs. A running ingest does this between batches."""
     _tidy(context(ctx), lambda ingest: ingest.maintenance.compactor.compact_all(now_us()))
 
 
 @app.command()
 def purge(ctx: typer.Context) -> None:
-    """Delete history older than ingest.retention, while no ingest runs; one that runs does it by itself, every hour."""
+    """Delete history older than ingest.retention, while no ingest runs. A running ingest does this every hour."""
     _tidy(context(ctx), _purge)
 
 

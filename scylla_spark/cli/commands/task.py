@@ -170,7 +170,7 @@ def show(ctx: typer.Context, key: Key) -> None:
 
 @app.command()
 def explain(ctx: typer.Context, key: Key) -> None:
-    """Say why a task is not running."""
+    """Explain why a task is not running."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         told = scheduler.task(task_key(cli, key)).explain()
@@ -218,7 +218,7 @@ def cancel(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """End a task without running it again (drop it); or all open tasks that the options choose. What workers have leased ends, too."""
+    """Cancel a task, or all open tasks that the options choose. Leased tasks end, too."""
     cli = context(ctx)
     grace_ms = None if grace is None else duration_ms(grace)
     if chosen is not None:

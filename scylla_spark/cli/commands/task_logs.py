@@ -25,7 +25,7 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the task has ended")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt")] = None,
 ) -> None:
-    """Show what a task has printed and logged, line by line; as json, an object per line."""
+    """Show the lines that a task has printed and logged; as json, an object per line."""
     cli = context(ctx)
     found = 0
     with cli.scheduler() as scheduler:

@@ -28,7 +28,7 @@ def outputs(
     attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt")] = None,
     save: Annotated[Path | None, typer.Option(help="Copy them into this folder; of a name the newest")] = None,
 ) -> None:
-    """List the files that the attempts of a task have left behind, or save them."""
+    """List the output files of a task's attempts, or save them."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         found = scheduler.task(task_key(cli, key)).outputs(attempt)

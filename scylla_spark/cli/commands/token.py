@@ -23,7 +23,7 @@ def create(
     namespace: Annotated[list[str] | None, typer.Option(help="Only queues whose names begin so; repeatable")] = None,
     expires: Annotated[str | None, typer.Option(help="From when on it is worth nothing: an instant, or +90d")] = None,
 ) -> None:  # fmt: skip
-    """Create a token, and print it once: nobody can show it again.
+    """Create a token, and print it once: it cannot be shown again.
 
     Scopes: read, tasks:write, tasks:write:queue=NAME, lease, lease:NAME, schedules:write, queues:write, admin.
     """
@@ -56,7 +56,7 @@ def list_(ctx: typer.Context) -> None:
 
 @app.command()
 def revoke(ctx: typer.Context, ids: Ids) -> None:
-    """Make tokens worthless for ever; the API obeys within five seconds."""
+    """Revoke tokens for ever; the API refuses them within five seconds."""
     from scylla_spark.client import tokens
 
     cli = context(ctx)
@@ -69,7 +69,7 @@ def revoke(ctx: typer.Context, ids: Ids) -> None:
 def delete(
     ctx: typer.Context, ids: Ids, yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False
 ) -> None:
-    """Forget tokens; once none is stored, the API is open on loopback again."""
+    """Delete tokens; without any, the API is open on loopback again."""
     cli = context(ctx)
     if not cli.confirmed(f"forget {', '.join(ids)}", yes=yes):
         return

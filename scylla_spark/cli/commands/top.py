@@ -42,7 +42,7 @@ def top(
     every: Annotated[str, typer.Option(help="How often it is made anew, 1s at least")] = "2s",
     once: Annotated[bool, typer.Option("--once", help="Show it once; so it is where no terminal reads")] = False,
 ) -> None:
-    """How it goes now, live: states, start lateness, what is overdue, queues. Ctrl-C ends it."""
+    """Show states, start lateness, overdue tasks and queues, live. Ctrl-C ends it."""
     cli = context(ctx)
     every_us = duration_us(every)
     if every_us < _LEAST_US:

@@ -110,7 +110,7 @@ def containers(
 
 @app.command("list")
 def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
-    """List the workers that have called in the last ten minutes."""
+    """List the workers of the last ten minutes."""
     from scylla_spark.worker.connection import site
     from scylla_spark.worker.list_workers import workers
 
@@ -120,13 +120,13 @@ def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Author
 
 @app.command()
 def drain(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
-    """Tell a worker to take nothing more, to finish what it holds, and to end."""
+    """Drain a worker: it takes no more tasks, finishes its leases, and ends."""
     _order(ctx, name, "drain", url, token_file, ca)
 
 
 @app.command()
 def stop(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
-    """Tell a worker to give back what it holds, and to end."""
+    """Stop a worker: it gives back its leases, and ends."""
     _order(ctx, name, "stop", url, token_file, ca)
 
 

@@ -235,7 +235,7 @@ def test_without_a_sandbox_nothing_runs_and_tasks_say_why(monkeypatch, tmp_path,
 
 def test_a_spark_worker_keeps_a_handler_in_a_sandbox_of_its_node(place):
     config = WorkerConfig((MODULE,), 1, GRACE_S, auto="spark", hidden=(place["data_dir"],))
-    running = Running(pool_of(config, None), slack_s=60)
+    running = Running(pool_of(config, None, "1"), slack_s=60)
     executor = running.executor
     try:
         assert holds(lambda: "own/attack.look" in executor.rooms(), within=60)

@@ -256,6 +256,12 @@ def errors_page() -> str:
                 ("type", "status", "title"),
                 [(f"`{one.type}`", one.status, one.title) for one in sorted(KINDS, key=lambda one: one.status)],
             ),
+            "## Kinds of failures",
+            "The kind of a failed or aborted attempt, beside the names of exception classes.",
+            _explained(FAILURES, ("handlers", "operations", "workers", "isolation", "containers")),
+            "## Reasons of refused records",
+            "The column `reason` of the table `rejected`.",
+            _explained(REFUSALS, ("wire",)),
             "## Exceptions in Python",
             table(
                 ("class", "meaning", "exit code"),
@@ -270,6 +276,69 @@ def errors_page() -> str:
             ),
         ]
     )
+
+
+FAILURES: Final = (
+    *(
+        "child_died",
+        "connect_unavailable",
+        "container_exit",
+        "container_killed",
+        "container_lost",
+        "container_not_started",
+    ),
+    *(
+        "cpu_exceeded",
+        "disk_exceeded",
+        "executor_lost",
+        "follow_up_refused",
+        "handler_unknown",
+        "isolation_unavailable",
+    ),
+    *(
+        "lease_expired",
+        "lease_unconfirmed",
+        "memory_exceeded",
+        "open_files_exceeded",
+        "outputs_not_kept",
+        "payload_invalid",
+    ),
+    *("processes_exceeded", "rate_limited", "result_invalid", "result_not_serialisable", "result_too_large"),
+    *("report_refused", "worker_fault"),
+)
+REFUSALS: Final = (
+    *(
+        "defect",
+        "empty",
+        "missing_field",
+        "no_time_zone",
+        "not_finite",
+        "not_json",
+        "payload_too_large",
+        "time_out_of_range",
+    ),
+    *(
+        "too_large",
+        "too_late",
+        "too_old",
+        "unknown_version",
+        "unreadable",
+        "wrong_key",
+        "wrong_partition",
+        "wrong_value",
+    ),
+)
+
+
+def _explained(codes: Iterable[str], first: tuple[str, ...]) -> str:
+    """A table of codes, each with the pages that explain it: those named first, then all others."""
+    pages = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+    order = [*first, *(name for name in pages if name not in first)]
+    rows = []
+    for code in codes:
+        found = [name for name in order if f"`{code}`" in pages[name]]
+        rows.append((f"`{code}`", ", ".join(f"[{name}](../{name}.md)" for name in found)))
+    return table(("code", "explained in"), rows)
 
 
 def operations_page() -> str:

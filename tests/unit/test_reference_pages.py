@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reference_pages import PAGES, table
+from reference_pages import FAILURES, PAGES, REFUSALS, table
 from scylla_spark import __all__ as public
 from scylla_spark import schemas
 from scylla_spark.api.problems import KINDS
@@ -53,6 +53,13 @@ def test_documents_name_only_metrics_that_exist(pages):
     for page in (ROOT / "docs").rglob("*.md"):
         named = set(re.findall(r"`(scyllaspark_\w+)`", page.read_text())) - {"scyllaspark_"}
         assert named <= made, page.name
+
+
+@pytest.mark.slow
+def test_every_code_of_the_index_is_one_of_the_code_and_has_a_page(pages):
+    code = "".join(path.read_text() for path in (ROOT / "scylla_spark").rglob("*.py"))
+    assert [one for one in (*FAILURES, *REFUSALS) if f'"{one}"' not in code] == []
+    assert [one for one in (*FAILURES, *REFUSALS) if f"| `{one}` | [" not in pages["errors"]] == []
 
 
 def test_cells_of_tables_break_no_table():

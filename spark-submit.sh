@@ -17,6 +17,8 @@ Environment:
   SCYLLASPARK_JARS_DIR      where the jar cache is, if not in ~/.cache/scylla-spark/jars
   SCYLLASPARK_ARCHIVE       archive for executors, as 'scylla-spark package' makes it; default: made when the master is a cluster;
                             "none": executors have everything installed
+  SCYLLASPARK_IMAGE_HOME    with --deploy-mode cluster on Kubernetes: folder of the image with jobs/, conf/ and jars/;
+                            default: /opt/scylla-spark
 
 Examples:
   ./spark-submit.sh ingest --config scyllaspark.toml
@@ -53,13 +55,33 @@ else
   echo "error: no spark-submit: run 'make setup' here, or set SPARK_HOME" >&2
   exit 7
 fi
-export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$python}
-export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$python}
+
+args=${SCYLLASPARK_SUBMIT_ARGS:-}
+cluster=
+[[ "$args" =~ (--deploy-mode|spark\.submit\.deployMode)[=\ ]+cluster ]] && cluster=yarn
+if [ -n "$cluster" ] && [[ "$args" =~ (--master|spark\.master)[=\ ]+spark: ]]; then
+  echo "error: a standalone master starts no Python driver on the cluster: leave out --deploy-mode cluster" >&2
+  exit 7
+fi
+if [ -n "$cluster" ] && [[ ! "$job" =~ ^(ingest|dispatch)$ ]]; then
+  echo "error: $job has no Spark session, so no cluster keeps its driver: leave out --deploy-mode cluster" >&2
+  exit 7
+fi
+[ -n "$cluster" ] && [[ "$args" =~ (--master|spark\.master)[=\ ]+k8s: ]] && cluster=kubernetes
+
+# The driver has this Python; on a cluster it is one of another machine, so it has a name and no path, and need not have Spark here.
+theirs=$python
+if [ -n "$cluster" ]; then
+  theirs=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+  export SPARK_HOME=${SPARK_HOME:-$("$python" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')}
+fi
+export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$theirs}
+export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$theirs}
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 
 # The JVM's file names are UTF-8, as Python's are. With a local master Spark need not resolve the name of this host.
 export LC_ALL=C.UTF-8
-if [[ ! "${SCYLLASPARK_SUBMIT_ARGS:-}" =~ (--master|spark\.master)[=\ ]+[^l\ ] ]]; then
+if [[ ! "$args" =~ (--master|spark\.master)[=\ ]+[^l\ ] ]]; then
   export SPARK_LOCAL_HOSTNAME=${SPARK_LOCAL_HOSTNAME:-localhost}
 fi
 
@@ -67,13 +89,68 @@ fi
 jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars "$@")
 
 # Executors of a cluster get this package, the handlers and their libraries, unless the options say how else they come there.
+# A driver that is on the cluster, too, gets the libraries of this package as well.
 ship=()
-if [[ "$job" =~ ^(ingest|dispatch)$ ]] &&
-   [[ "${SCYLLASPARK_SUBMIT_ARGS:-}" =~ (--master|spark\.master)[=\ ]+(local-cluster|[^l\ ]) ]] &&
-   [[ ! "$SCYLLASPARK_SUBMIT_ARGS" =~ --archives|--py-files|spark\.archives|spark\.yarn\.dist\.archives|spark\.submit\.pyFiles ]] &&
+if [[ "$job" =~ ^(ingest|dispatch)$ ]] && [ "$cluster" != kubernetes ] &&
+   [[ "$args" =~ (--master|spark\.master)[=\ ]+(local-cluster|[^l\ ]) ]] &&
+   [[ ! "$args" =~ --archives|--py-files|spark\.archives|spark\.yarn\.dist\.archives|spark\.submit\.pyFiles ]] &&
    [ "${SCYLLASPARK_ARCHIVE:-}" != none ]; then
-  archive=${SCYLLASPARK_ARCHIVE:-$("$python" -m scylla_spark.executors.spark.archive "$job" "$@")}
+  archive=${SCYLLASPARK_ARCHIVE:-$("$python" -m scylla_spark.executors.spark.archive ${cluster:+--driver} "$job" "$@")}
   ship=(--archives "$archive#scylla-spark-env" --conf spark.executorEnv.PYTHONPATH=scylla-spark-env)
+fi
+
+logging=file:$here/conf/log4j2.properties
+if [ -n "$cluster" ]; then
+  if [ "$cluster" = yarn ]; then
+    # The settings and what configures the log go with the application, into the folder that its driver starts in.
+    logging=log4j2.properties
+    files=$here/conf/log4j2.properties
+    option='' settings='' words=()
+    for word in "$@"; do
+      shipped=$word
+      if [ "$option" = --config ]; then
+        settings=$word shipped=$(basename "$word")
+      elif [ "$option" = --handlers ] && [ -f "$word" ]; then
+        shipped=scylla-spark-env/$(basename "$word")
+      fi
+      words+=("$shipped")
+      option=$word
+    done
+    [ -z "$settings" ] && [ -f scyllaspark.toml ] && settings=scyllaspark.toml
+    set -- ${words[@]+"${words[@]}"}
+    unset PYTHONPATH  # what stands there is not on the cluster
+    ship+=(--files "$files${settings:+,$settings}" --conf spark.yarn.appMasterEnv.PYTHONPATH=scylla-spark-env)
+  else
+    home=${SCYLLASPARK_IMAGE_HOME:-/opt/scylla-spark}
+    logging=file:$home/conf/log4j2.properties
+    script=local://$home/jobs/$job.py
+    jars=$(printf %s "$jars" | sed "s#[^,]*/#local://$home/jars/#g")
+  fi
+fi
+command=(
+  "$submit"
+  --properties-file "$here/conf/spark-defaults.conf"
+  --driver-java-options "-Xss16m -Dlog4j2.configurationFile=$logging"
+  --jars "$jars"
+  ${ship[@]+"${ship[@]}"}
+)
+
+# A driver on the cluster ends with its own exit code, which the client of Spark only mentions. A signal ends this client and not
+# the application: what stops its container with SIGTERM lets it drain.
+if [ -n "$cluster" ]; then
+  told=$(mktemp)
+  trap 'rm -f "$told"' EXIT
+  # shellcheck disable=SC2086 # the extra options are meant to be split
+  "${command[@]}" $args "$script" "$@" 2> >(tee "$told" >&2) &
+  client=$!
+  trap 'kill -TERM "$client" 2>/dev/null || true' INT TERM HUP
+  code=0
+  wait "$client" || code=$?
+  if [ "$code" -ne 0 ]; then
+    status=$(grep -oE 'User application exited with status [0-9]+|exit code: [0-9]+' "$told" | grep -oE '[0-9]+$' | tail -n 1) || true
+    code=${status:-$code}
+  fi
+  exit "$code"
 fi
 
 # Drain on Ctrl-C and SIGTERM; a second one ends everything at once. Spark's JVM would stop everything at the first, so it is told
@@ -85,13 +162,7 @@ set -m
 (
   trap '' INT TERM
   # shellcheck disable=SC2086 # the extra options are meant to be split
-  exec "$submit" \
-    --properties-file "$here/conf/spark-defaults.conf" \
-    --driver-java-options "-Xss16m -Dlog4j2.configurationFile=file:$here/conf/log4j2.properties" \
-    --jars "$jars" \
-    ${ship[@]+"${ship[@]}"} \
-    ${SCYLLASPARK_SUBMIT_ARGS:-} \
-    "$script" "$@"
+  exec "${command[@]}" $args "$script" "$@"
 ) &
 spark=$!
 set +m

@@ -307,6 +307,12 @@ def look_at_processes(spark, folder):
     return {told[0]: told[1:] for told in (json.loads(row["told"]) for row in rows)}
 
 
+def cancel_job(context, worker_id):
+    """Does what "kill" in Spark's UI does to the job of a worker."""
+    for job in context.statusTracker().getJobIdsForGroup(f"scylla-spark-worker-{worker_id}"):
+        context._jsc.sc().cancelJob(job)
+
+
 class TestSparkPool:
     def test_handlers_are_known_without_importing_them_here(self, running):
         handlers = running.executor.handlers()
@@ -377,6 +383,33 @@ class TestSparkPool:
         threads, below, *rest = states.pop(worker)
         assert (threads, below) == (["MainThread"], [])
         assert rest in [state[2:] for state in states.values()]
+
+    @pytest.mark.parametrize("how", ["its handler kills it", "a user kills its job"])
+    def test_a_killed_worker_costs_its_attempts_and_none_of_another_dispatcher_in_the_application(
+        self, spark, running, tmp_path, how
+    ):
+        gate, other = tmp_path / "gate", invocation("wait_for_file", str(tmp_path / "gate"))
+        running.executor.submit([other])
+        limits = SparkWorkers(max=1, children=1)
+        mine = Running(SparkPool([HANDLERS], workers=limits, kill_grace_s=GRACE_S, lease_s=3.0), slack_s=100)
+        try:
+            mine.executor.attach(spark)
+            call = invocation("kill_worker", str(tmp_path / "now"))
+            mine.executor.submit([call])
+            eventually(mine.executor.running, 120, "its start is reported")
+            if how == "its handler kills it":
+                (tmp_path / "now").touch()
+            else:
+                cancel_job(spark.sparkContext, next(iter(mine.executor._jobs)))
+            (lost,) = mine.wait([call])
+            assert (lost.outcome, lost.failure.kind) == ("failed", "executor_lost")
+            assert mine.one("noop").outcome == "succeeded", "another worker has started"
+            assert other.id in running.executor.running()
+            gate.touch()
+            assert running.wait([other])[0].outcome == "succeeded"
+        finally:
+            gate.touch()
+            mine.executor.stop(drain_s=0)
 
     def test_stop_cancels_what_does_not_finish_and_hands_back_the_rest(self, spark, tmp_path):
         running = Running(SparkPool([HANDLERS], workers=SparkWorkers(max=1, children=1), kill_grace_s=GRACE_S))

@@ -362,6 +362,16 @@ def wait_for_file(task: Task) -> int:
     return os.getpid()
 
 
+@handler("kill_worker")
+def kill_worker(task: Task) -> None:
+    """Kills the Spark worker that it runs in once a file exists, then hangs."""
+    while not Path(task.payload).exists():
+        time.sleep(0.01)
+    forkserver = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+    os.kill(int(forkserver[1]), signal.SIGKILL)
+    time.sleep(300)
+
+
 @handler("stubborn")
 def stubborn(task: Task) -> None:
     """Ignores SIGTERM and hangs; tells by the file named in the payload, if any, that it has begun."""

@@ -102,7 +102,6 @@ def test_archive_is_made_again_only_when_a_module_has_changed(shop, tmp_path):
     assert archive(modules, folder=tmp_path) != first
 
 
-@pytest.mark.slow
 def test_of_archives_that_were_not_used_for_a_day_the_newest_three_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "contents", lambda modules, include: {})
     used_h_ago = {"a": 100, "b": 99, "c": 26, "d": 25, "e": 23}
@@ -115,10 +114,10 @@ def test_of_archives_that_were_not_used_for_a_day_the_newest_three_stay(tmp_path
     assert left == {"d", "e", made.name.removesuffix(".tar.gz").removeprefix("executors-")}
 
 
-def test_archive_that_is_too_large_is_refused_and_leaves_nothing_behind(shop, tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MOST_BYTES", 1_000)
+@pytest.mark.slow
+def test_archive_that_is_too_large_is_refused_and_leaves_nothing_behind(shop, tmp_path):
     with pytest.raises(SetupError, match=r"The largest, unpacked: \w+ \d+ MB"):
-        archive([str(shop / "quotes.py")], folder=tmp_path / "cache")
+        archive([str(shop / "quotes.py")], folder=tmp_path / "cache", most=1_000)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -139,9 +138,12 @@ def test_handlers_that_cannot_be_imported_are_one_error(shop):
 )
 def test_archive_of_a_job_has_the_handlers_that_the_job_runs(words, modules, monkeypatch):
     asked = []
-    monkeypatch.setattr(archives, "archive", asked.append)
+    monkeypatch.setattr(archives, "archive", lambda modules, include, most: asked.append((list(modules), set(include))))
     assert archives.main(words) == 0
-    assert [list(one) for one in asked] == [modules]
+    assert archives.main([*words, "--driver"]) == 0
+    assert [modules for modules, _ in asked] == [modules, modules]
+    assert asked[0][1] == set()
+    assert asked[1][1] >= {"delta-spark", "deltalake", "kafka-python"}
 
 
 def test_two_files_of_the_same_name_are_refused():

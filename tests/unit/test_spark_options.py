@@ -15,7 +15,7 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 @pytest.fixture(autouse=True)
 def no_submit(monkeypatch, tmp_path):
-    monkeypatch.delenv("SPARK_ENV_LOADED", raising=False)
+    monkeypatch.setattr(session, "_submitted_by", 0)
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(jars, "ensure", lambda name, cache=None: {name: [tmp_path / f"{name}.jar"]})

@@ -35,6 +35,7 @@ from scylla_spark.io.host.jars import cache_dir
 MOST_BYTES: Final = 150_000_000
 _KEPT: Final = 3
 _UNUSED_S: Final = 86_400  # an application that runs fetches its archive again for each executor that it adds
+_MOST_BYTES_OF_DRIVER: Final = 400_000_000  # with polars and deltalake, which no executor needs
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 _ENTRIES: Final = (
     "scylla_spark.executors.spark.worker",
@@ -42,6 +43,7 @@ _ENTRIES: Final = (
     "scylla_spark.executors.local.child",
 )
 _OF_SPARK: Final = ("numpy", "pandas", "pyarrow")  # what PySpark imports in an executor
+_OF_DRIVER: Final = ("cryptography", "delta-spark")
 _NEVER: Final = frozenset({"delta-spark", "pip", "py4j", "pyspark", "scylla-spark", "setuptools", "wheel"})
 _SECRET: Final = re.compile(r"(^|/)(\.[^/]*|scyllaspark[^/]*\.toml|[^/]*\.(pem|key|p12|pfx|jks|keystore|jar))(/|$)")
 _UNUSED: Final = re.compile(
@@ -50,23 +52,26 @@ _UNUSED: Final = re.compile(
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def archive(modules: Sequence[str], include: Collection[str] = (), folder: Path | None = None) -> Path:
+def archive(
+    modules: Sequence[str], include: Collection[str] = (), folder: Path | None = None, most: int = MOST_BYTES
+) -> Path:
     """Returns the archive for these handler modules; makes it unless the same one was made before.
 
     Args:
         modules: handler modules, as `registry.load` takes them.
         include: names of further distributions, such as those that handlers import in their functions only.
         folder: where archives are kept; default: the user's cache.
+        most: bytes that it may have.
 
     Raises:
-        SetupError: a module cannot be imported here, a distribution is not installed, or the archive exceeds 150 MB.
+        SetupError: a module cannot be imported here, a distribution is not installed, or the archive is too large.
     """
     files = contents(modules, include)
     place = folder or cache_dir().parent / "archives"
     found = place / f"executors-{_identity(files)}.tar.gz"
     if not found.is_file():
         place.mkdir(parents=True, exist_ok=True)
-        _write(files, found)
+        _write(files, found, most)
     found.touch()  # when it was used last
     _forget_unused(place)
     return found
@@ -104,7 +109,7 @@ def contents(modules: Sequence[str], include: Collection[str] = ()) -> dict[str,
             files[paths[file]] = file
         elif not file.is_relative_to(standard) and not file.is_relative_to(_PACKAGE):
             files |= _own(name, file)
-    for distribution in _with_required({*_OF_SPARK, *include, *_owners(installed)}):
+    for distribution in _with_required({*_OF_SPARK, *include, *_owners(installed)}, _NEVER.difference(include)):
         files |= _files_of(distribution)
     return files | dict(_compiled(files))
 
@@ -127,13 +132,15 @@ def main(arguments: Sequence[str]) -> int:
     """Entry of `python -m scylla_spark.executors.spark.archive`: prints the path of the archive for a job.
 
     Args:
-        arguments: name of the job and its words. Only `dispatch` needs handlers; ingest runs where they may be missing.
+        arguments: name of the job and its words. Only `dispatch` needs handlers; ingest runs where they may be missing. With
+            `--driver` the libraries of this package are in it, too, so that the driver can run on the cluster.
 
     Returns:
         0, or the exit code of the error after one line on stderr.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("job")
+    parser.add_argument("--driver", action="store_true")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--handlers", action="append", default=[])
@@ -141,11 +148,18 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = Settings.load(named.config, **nested(named.set))
         modules = (named.handlers or settings.handlers) if named.job == "dispatch" else ()  # as the job chooses
-        sys.stdout.write(f"{archive(modules)}\n")
+        include, most = (_of_driver(), _MOST_BYTES_OF_DRIVER) if named.driver else (set[str](), MOST_BYTES)
+        sys.stdout.write(f"{archive(modules, include, most=most)}\n")
     except SchedulerError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     return 0
+
+
+def _of_driver() -> set[str]:
+    """The distributions that a driver needs beside those of an executor."""
+    texts = [text for text in importlib.metadata.requires("scylla-spark") or () if "extra ==" not in text]
+    return {*_OF_DRIVER, *(match[0] for match in map(_REQUIREMENT.match, texts) if match is not None)}
 
 
 # ---- what is imported ----
@@ -209,9 +223,9 @@ def _owners(modules: Mapping[str, Path]) -> set[str]:
     return found
 
 
-def _with_required(names: Iterable[str]) -> Iterator[importlib.metadata.Distribution]:
-    """These distributions and those that they require, as far as they are installed."""
-    waiting, seen = list(names), set(_NEVER)
+def _with_required(names: Iterable[str], never: Iterable[str]) -> Iterator[importlib.metadata.Distribution]:
+    """These distributions and those that they require, as far as they are installed, without some and what only those require."""
+    waiting, seen = list(names), set(never)
     wanted = set(waiting)
     while waiting:
         name = waiting.pop()
@@ -265,7 +279,7 @@ def _identity(files: Mapping[str, Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _write(files: Mapping[str, Path], target: Path) -> None:
+def _write(files: Mapping[str, Path], target: Path, most: int) -> None:
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", delete=False) as draft:
         try:
             with (
@@ -275,9 +289,9 @@ def _write(files: Mapping[str, Path], target: Path) -> None:
                 for inside, file in sorted(files.items()):
                     tar.add(file.resolve(), inside, recursive=False, filter=_plain)
             size = draft.tell()
-            if size > MOST_BYTES:
+            if size > most:
                 raise SetupError(
-                    f"The archive for executors has {size / 1e6:.0f} MB, and {MOST_BYTES / 1e6:.0f} MB are the most. {_largest(files)}",
+                    f"The archive for executors has {size / 1e6:.0f} MB, and {most / 1e6:.0f} MB are the most. {_largest(files)}",
                     hint="Let handlers import less, or install the libraries on the executors and set SCYLLASPARK_ARCHIVE=none.",
                 )
             Path(draft.name).chmod(0o644)

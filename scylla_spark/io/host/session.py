@@ -173,7 +173,14 @@ def _make_context(chosen: Mapping[str, str]) -> None:
 
     conf = SparkConf().setAll(list(chosen.items()))
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(SparkContext.getOrCreate, conf).result()
+        context = thread.submit(SparkContext.getOrCreate, conf).result()
+    if context.getConf().get("spark.submit.deployMode") == "cluster":
+        _ignore_sigterm(context._jvm)  # noqa: SLF001 - the only way to its signals
+
+
+def _ignore_sigterm(jvm: Any) -> None:
+    """Makes a JVM ignore SIGTERM, which YARN sends to it and to this process: it would end before this process has drained."""
+    jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
 
 
 def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None:
@@ -294,7 +301,7 @@ def _ignore_signals() -> None:
 def options(settings: Settings, *, services: bool) -> dict[str, str]:
     """Spark settings of a session that we make ourselves; under spark-submit its properties file and flags win."""
     chosen = _ALWAYS | (_SERVICES if services else {})
-    if "SPARK_ENV_LOADED" in os.environ:  # spark-submit has read conf/spark-defaults.conf and ships the jars
+    if _submitted_by:  # spark-submit has read conf/spark-defaults.conf and ships the jars
         return chosen
     from scylla_spark.io.host import class_archive, jars
 

@@ -66,23 +66,23 @@ def stats(wire, queue, **wanted):
 
 def test_a_hundred_that_are_sent_read_and_acknowledged_are_counted_so_and_none_as_again(wire, queue, scheduler, call):
     wire.put_all(queue, 100, f"{queue}-")
-    assert stats(wire, queue, enqueued=100)["released"] == 0
+    assert stats(wire, queue, enqueued=100)["completed"] == 0
     leases = leased(wire, queue, 100)
-    assert stats(wire, queue, handed_out=100)["states"] == {"running": 100}, "what is leased still counts"
+    assert stats(wire, queue, started=100)["states"] == {"running": 100}, "what is leased still counts"
     told = wire("POST", "/v1/leases:complete", {"leases": [{"lease": one["lease"]} for one in leases]})
     assert {one["status"] for one in told["leases"]} == {"ok"}
-    found = stats(wire, queue, released=100)
+    found = stats(wire, queue, completed=100)
     wanted = {
         "enqueued": 100,
         "states": {"succeeded": 100},
-        "handed_out": 100,
-        "again": 0,
-        "expired": 0,
-        "released": 100,
+        "started": 100,
+        "retries": 0,
+        "expired_leases": 0,
+        "completed": 100,
     }
     assert {name: found[name] for name in wanted} == wanted
-    assert sum(part["released"] for part in found["partitions"]) == 100
-    assert scheduler.queue(queue).stats().document() == found, "Python says the same"
+    assert sum(part["completed"] for part in found["partitions"]) == 100
+    assert scheduler.queue(queue).stats().model_dump() == found, "Python says the same"
     shown = call("queue", "stats", queue, "-o", "json")
     assert {name: shown[name] for name in wanted} == wanted, "and so does the command line"
     rows = call("queue", "stats", queue, "--partitions", "-o", "json")
@@ -95,8 +95,8 @@ def test_what_is_not_acknowledged_in_time_comes_again_and_is_counted_as_that(wir
     (second,) = wire.lease(queue, wait_ms=10_000)
     assert {first["task"]["id"], second["task"]["id"]} == {task}
     assert wire.end("complete", second) == "ok"
-    found = stats(wire, queue, released=1, again=1, expired=1)
-    assert (found["enqueued"], found["handed_out"]) == (1, 1)
+    found = stats(wire, queue, completed=1, retries=1, expired_leases=1)
+    assert (found["enqueued"], found["started"]) == (1, 1)
 
 
 def test_a_key_that_is_present_is_refused_alone_and_of_a_batch_and_free_again_once_it_has_ended(scheduler, wire):
@@ -137,7 +137,7 @@ def test_a_key_of_a_queue_that_reuses_none_stays_held(scheduler, wire, queue):
     assert unique(wire, queue, key)
     (lease,) = leased(wire, queue, 1)
     assert wire.end("complete", lease) == "ok"
-    stats(wire, queue, released=1)
+    stats(wire, queue, completed=1)
     assert not unique(wire, queue, key)
     with pytest.raises(ConflictError):
         scheduler.enqueue_unique(None, key=key, queue=queue)
@@ -163,7 +163,7 @@ def test_a_queue_is_cleared_after_its_count_was_shown_and_what_comes_later_stays
     wire.put_all(queue, 20, f"{queue}-", delay="1h")
     wire.put(queue)
     (lease,) = leased(wire, queue, 1)
-    stats(wire, queue, enqueued=21, handed_out=1)
+    stats(wire, queue, enqueued=21, started=1)
     assert "cancel 21 open tasks" in call("queue", "clear", queue, code=2), "nobody can be asked here"
     assert call("queue", "clear", queue, "--dry-run", "-o", "json") == {"matched": 21, "sent": 0}
     assert call("queue", "clear", queue, "--yes", "-o", "json") == {"matched": 21, "sent": 21}

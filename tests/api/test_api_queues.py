@@ -79,7 +79,7 @@ def test_a_definition_that_is_none_is_told_with_its_field(client, body, told):
     assert (kind(answer), told in answer.text) == ("/problems/invalid", True), answer.text
 
 
-NONE = {"enqueued": 3, "states": {"scheduled": 3}, "handed_out": 0, "again": 0, "expired": 0, "released": 0}
+NONE = {"enqueued": 3, "states": {"scheduled": 3}, "started": 0, "retries": 0, "expired_leases": 0, "completed": 0}
 
 
 def test_tasks_are_counted_in_total_and_by_partition(client):
@@ -101,7 +101,13 @@ def test_what_was_handed_out_came_again_and_has_ended_is_counted(client, site):
     append(site.connection.settings.tables_path, COMPLETIONS, ends)
     found = client.get("/v1/queues/mail/stats").json()
     assert found["states"] == {"cancelled": 1, "failed": 1, "succeeded": 1}
-    assert [found[name] for name in ("enqueued", "handed_out", "again", "expired", "released")] == [3, 2, 2, 1, 2]
+    assert [found[name] for name in ("enqueued", "started", "retries", "expired_leases", "completed")] == [
+        3,
+        2,
+        2,
+        1,
+        2,
+    ]
 
 
 def test_of_a_queue_without_tasks_everything_is_none(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api.context import Api, Asked, Instant, Routes, answer
-from scylla_spark.clock import from_us, iso_of, to_us
+from scylla_spark.clock import from_us, to_us
 from scylla_spark.schemas import AUDIT_TRAIL
 
 routes = Routes()
@@ -18,7 +19,7 @@ routes = Routes()
 class AuditEntryView(BaseModel):
     """Something that was asked for, and changes something."""
 
-    at: Annotated[str, Field(description="When it was answered")]
+    at: Annotated[datetime, Field(description="When it was answered")]
     token: Annotated[str, Field(description="Id of the token; empty: none that holds was shown")]
     name: Annotated[str, Field(description="Of the token")]
     operation: Annotated[str, Field(description="`operationId` of this description")]
@@ -64,4 +65,4 @@ def _found(
     conditions += [pl.col("at") < from_us(before)] if before is not None else []
     rows = readers.frame(AUDIT_TRAIL).filter(*conditions).top_k(limit, by=["at", "plan_offset"]).collect()
     newest = rows.drop("plan_offset").sort("at", descending=True, maintain_order=True)
-    return [row | {"at": iso_of(row["at"])} for row in newest.to_dicts()]
+    return newest.to_dicts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Body as JsonBody
@@ -20,11 +21,12 @@ from scylla_spark.client.queues.handle import QueueStatus, statuses, warning_of_
 from scylla_spark.client.queues.queue import Queue
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.trigger_shorthand import camel
-from scylla_spark.clock import iso_of, now_us, to_us
+from scylla_spark.clock import now_us, to_us
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.core.tasks.filter import DAY_US
 from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.io.delta.queue_stats import QueueStats
 from scylla_spark.services.simulate.what_if import Question
 
 routes = Routes()
@@ -53,7 +55,7 @@ class QueueView(BaseModel):
     revision: Annotated[int, Field(description="Of the definition; 0: none was put")]
     etag: str
     author: str
-    changed_at: str | None
+    changed_at: datetime | None
     fields: Annotated[dict[str, Any], Field(description="All fields, defaults included")]
     definition: Annotated[dict[str, Any], Field(description="As it was put; names are camelCase, as on the wire")]
 
@@ -62,30 +64,6 @@ class QueuesView(BaseModel):
     """All queues that are defined, by name."""
 
     queues: list[QueueView]
-
-
-class QueueCountsView(BaseModel):
-    """How many tasks there are, as the tables say."""
-
-    enqueued: Annotated[int, Field(description="Tasks that are known, of any state")]
-    states: dict[str, int]
-    handed_out: Annotated[int, Field(description="Tasks that were started or leased at least once")]
-    again: Annotated[int, Field(description="Attempts beyond the first of each")]
-    expired: Annotated[int, Field(description="Attempts that ended because their lease did")]
-    released: Annotated[int, Field(description="Tasks that have ended, and not as cancelled, expired or duplicates")]
-
-
-class PartitionStatsView(QueueCountsView):
-    """The same of the tasks of one partition."""
-
-    partition: int
-
-
-class QueueStatsView(QueueCountsView):
-    """How many tasks a queue has, and what became of them."""
-
-    name: str
-    partitions: list[PartitionStatsView]
 
 
 class QueueClearedView(BaseModel):
@@ -178,10 +156,10 @@ async def delete_queue(api: Asked, name: Name, if_match: IfMatch = None, author:
     return await api.planned(done)
 
 
-@routes.get("/v1/queues/{name}/stats", QueueStatsView)
+@routes.get("/v1/queues/{name}/stats", QueueStats)
 def get_queue_stats(api: Asked, name: Name) -> Response:
     """Count the tasks of a queue by state, and how many were started, tried again and ended. The source is the tables."""
-    return answer(_tasks(api, name).stats().document())
+    return answer(_tasks(api, name).stats())
 
 
 @routes.post("/v1/queues/{name}:clear", QueueClearedView)
@@ -304,7 +282,4 @@ def _shown(api: Api, name: str, status: int = 200) -> Response:
 
 
 def _view(one: QueueStatus) -> dict[str, Any]:
-    return {
-        "name": one.name, "source": one.source, "revision": one.revision, "etag": etag(one.revision), "author": one.author,
-        "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
-    }  # fmt: skip
+    return one._asdict() | {"etag": etag(one.revision)}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.api.context import Api, Asked, Routes, answer, iso_us
+from scylla_spark.api.context import Asked, Routes, answer, iso_us
 from scylla_spark.client.partition_status import partition_rows
 from scylla_spark.client.tokens import statuses
-from scylla_spark.clock import iso_of, now_us
+from scylla_spark.clock import now_us
 from scylla_spark.io.delta.newest_commits import newest_commits
 
 routes = Routes()
@@ -85,9 +86,9 @@ class StoredTokenView(BaseModel):
     state: Literal["active", "expired", "revoked"]
     scopes: list[str]
     namespaces: list[str]
-    expires_at: str | None
+    expires_at: datetime | None
     author: str
-    changed_at: str | None
+    changed_at: datetime | None
 
 
 class TokensView(BaseModel):
@@ -119,16 +120,9 @@ async def list_commits(api: Asked, limit: Annotated[int, Query(ge=1, le=200)] = 
 @routes.get("/v1/tokens", TokensView)
 def list_tokens(api: Asked) -> Response:
     """List the stored tokens, including expired and revoked ones, without secrets."""
-    return answer({"tokens": _tokens(api)})
+    return answer({"tokens": [one._asdict() for one in api.plan.ask(lambda plan: statuses(plan, now_us()))]})
 
 
 def _commit(row: dict[str, Any]) -> dict[str, Any]:
     told = {name: value for name, value in row.items() if name != "at_us"}
     return told | {"at": iso_us(row["at_us"])}
-
-
-def _tokens(api: Api) -> list[dict[str, Any]]:
-    found = api.plan.ask(lambda plan: statuses(plan, now_us()))
-    return [
-        one._asdict() | {"expires_at": iso_of(one.expires_at), "changed_at": iso_of(one.changed_at)} for one in found
-    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Body as JsonBody
@@ -16,7 +17,6 @@ from scylla_spark.api.context import Api, Asked, Routes, answer
 from scylla_spark.api.revisions import ANY, ask, check, etag
 from scylla_spark.api.schedules.definitions import Author, IfMatch, name_of
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus, send_test, status, statuses
-from scylla_spark.clock import iso_of
 from scylla_spark.core.notifications.rule import read_rule
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.tasks.key import id_of
@@ -42,8 +42,8 @@ class OpenView(BaseModel):
 
     event: str
     subject: Annotated[str, Field(description="The work: a schedule, or a queue and a handler")]
-    since: str
-    last: str
+    since: datetime
+    last: datetime
     count: int
     dedup_key: Annotated[str, Field(description="The same in all messages about it")]
 
@@ -55,7 +55,7 @@ class RuleView(BaseModel):
     revision: int
     etag: str
     author: str
-    changed_at: str
+    changed_at: datetime
     fields: Annotated[dict[str, Any], Field(description="All fields, defaults included")]
     definition: Annotated[dict[str, Any], Field(description="As it was put")]
     open: list[OpenView]
@@ -167,9 +167,4 @@ def _shown(api: Api, name: str, code: int = 200) -> Response:
 
 
 def _view(one: RuleStatus) -> dict[str, Any]:
-    return {
-        "name": one.name, "revision": one.revision, "etag": etag(one.revision), "author": one.author,
-        "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
-        "open": [item | {"since": iso_of(item["since"]), "last": iso_of(item["last"])} for item in one.open],
-        "unknown_tags": one.unknown_tags,
-    }  # fmt: skip
+    return one._asdict() | {"etag": etag(one.revision)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator, Generator
 from contextlib import ExitStack
@@ -16,12 +15,12 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from scylla_spark.api import problems
+from scylla_spark.api.answer_json import answer_json
 from scylla_spark.api.context import Api, Asked, Routes, answer
 from scylla_spark.api.http.event_stream import MEDIA_TYPE, STREAM, EventStream
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.ids import TaskId
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of, place_of
-from scylla_spark.clock import iso_of
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.log import get_logger
 
@@ -107,20 +106,11 @@ async def _events(api: Api, source: Generator[list[TaskLine], None, None]) -> As
 
 
 def _event(line: TaskLine) -> bytes:
-    data = json.dumps(_view(line), ensure_ascii=False)
-    return f"id: {_cursor(line)}\nevent: line\ndata: {data}\n\n".encode(errors="replace")
+    return f"id: {_cursor(line)}\nevent: line\ndata: {answer_json(_view(line))}\n\n".encode(errors="replace")
 
 
 def _view(line: TaskLine) -> dict[str, Any]:
-    return {
-        "attempt": line.attempt,
-        "seq": line.seq,
-        "at": iso_of(line.at),
-        "stream": line.stream,
-        "level": line.level,
-        "text": line.text,
-        "fields": line.fields,
-    }
+    return {name: value for name, value in line._asdict().items() if name != "epoch"}
 
 
 def _cursor(line: TaskLine) -> str:

@@ -17,7 +17,7 @@ app = typer.Typer(help="Put, look at, and pause queues; changes hold within a se
 Name = Annotated[str, typer.Argument(help="The queue")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="The queues")]
 _COLUMNS: Final = ("name", "state", "mode", "order", "concurrency", "rate", "group_concurrency", "source")
-_COUNTS: Final = ("enqueued", "handed_out", "again", "expired", "released")
+_COUNTS: Final = ("enqueued", "started", "retries", "expired_leases", "completed")
 _NONE: Final = "none"
 _FOREVER: Final = "forever"
 _WHOLE: Final = frozenset({"concurrency", "group_concurrency", "max_retries"})
@@ -127,10 +127,10 @@ def stats(
     name: Name,
     partitions: Annotated[bool, typer.Option("--partitions", help="A row per partition, too")] = False,
 ) -> None:
-    """Count the tasks of a queue in the tables: by state, started, repeated, ended."""
+    """Count the tasks of a queue, from the tables: by state, started, retried, completed."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        found = scheduler.queue(name).stats().document()
+        found = scheduler.queue(name).stats().model_dump()
     parts = found.pop("partitions")
     if partitions:
         cli.output.rows([{"partition": "all"} | found, *parts], ("partition", *_COUNTS, "states"))

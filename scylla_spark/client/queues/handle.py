@@ -18,7 +18,8 @@ from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.queues.tasks import Cleared, QueueStats, QueueTasks
+    from scylla_spark.client.queues.tasks import Cleared, QueueTasks
+    from scylla_spark.io.delta.queue_stats import QueueStats
 
 STORED = "stored"
 SETTINGS = "settings"
@@ -126,7 +127,7 @@ class QueueHandle:
         self._ask("delete_queue", names=[self.name], expect={self.name: expect} if expect is not None else None)
 
     def stats(self) -> QueueStats:
-        """How many of its tasks are in which state, were handed out, came again and have ended, as the tables say.
+        """Counts its tasks by state, and those that were started, retried and completed, from the tables.
 
         Raises:
             ConflictError: there are no tables.

@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.tasks.filter import OneOf, TaskFilter
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.io.delta.queue_stats import QueueCounts, counted
+from scylla_spark.io.delta.queue_stats import QueueStats, counted
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.task_states import OPEN
 
 _SENT_AT_ONCE: Final = 5_000
-
-
-class QueueStats(NamedTuple):
-    """What was counted of a queue, in total and by partition, as the tables say; they lag behind the logs by the trigger of ingest.
-
-    Attributes:
-        name: of the queue.
-        total: of all partitions.
-        partitions: partition → the same of its tasks.
-    """
-
-    name: str
-    total: QueueCounts
-    partitions: dict[int, QueueCounts]
-
-    def document(self) -> dict[str, Any]:
-        """The same as a JSON object, as the API answers."""
-        parts = [{"partition": number} | one.document() for number, one in self.partitions.items()]
-        return {"name": self.name} | self.total.document() | {"partitions": parts}
 
 
 class Cleared(NamedTuple):
@@ -58,9 +39,9 @@ class QueueTasks:
         self._name = name
 
     def stats(self) -> QueueStats:
-        """How many tasks there are, were handed out, came again, and have ended."""
+        """Counts the tasks by state, and those that were started, retried and completed."""
         wanted = TaskFilter((OneOf("queue", (self._name,)),))
-        return QueueStats(self._name, *counted(self._connection.readers, self._pages.frames(wanted, now=now_us())))
+        return counted(self._connection.readers, self._name, self._pages.frames(wanted, now=now_us()))
 
     def clear(self, grace_ms: int | None = None, *, dry_run: bool = False) -> Cleared:
         """Sends a cancel for each open task that the tables show; what comes meanwhile is left alone, and so is who waits for answers.

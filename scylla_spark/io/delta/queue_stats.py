@@ -1,11 +1,11 @@
-"""What the tables say of all tasks of a queue together: how many there are, were handed out, came again, and have ended."""
+"""Counts of the tasks of a queue, from the tables."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import BaseModel, Field
 
 from scylla_spark.core.tasks.key import HOUR_US, place_of
 from scylla_spark.core.tasks.task import TIMED_OUT
@@ -20,54 +20,51 @@ if TYPE_CHECKING:
 LEASE_EXPIRED: Final = "lease_expired"
 
 
-@dataclass(slots=True)
-class QueueCounts:
-    """What was counted.
+class QueueCounts(BaseModel):
+    """Counts of tasks, from the tables."""
 
-    Attributes:
-        enqueued: tasks that are known, of any state.
-        states: state → how many tasks.
-        handed_out: tasks that were started or leased at least once.
-        again: attempts beyond the first of each.
-        expired: attempts that ended because their lease did.
-        released: tasks that have ended, and not as cancelled, expired or duplicates.
-    """
+    enqueued: Annotated[int, Field(description="Known tasks in any state")] = 0
+    states: Annotated[dict[str, int], Field(description="Tasks by state")] = {}
+    started: Annotated[int, Field(description="Tasks that were started or leased at least once")] = 0
+    retries: Annotated[int, Field(description="Attempts after the first one of each task")] = 0
+    expired_leases: Annotated[int, Field(description="Attempts that ended because their lease expired")] = 0
+    completed: Annotated[int, Field(description="Tasks that ended, except as cancelled, expired or duplicate")] = 0
 
-    enqueued: int = 0
-    states: Counter[str] = field(default_factory=Counter)
-    handed_out: int = 0
-    again: int = 0
-    expired: int = 0
-    released: int = 0
-
-    def document(self) -> dict[str, Any]:
-        """The same as a JSON object."""
-        return {
-            "enqueued": self.enqueued, "states": dict(sorted(self.states.items())), "handed_out": self.handed_out, "again": self.again,
-            "expired": self.expired, "released": self.released,
-        }  # fmt: skip
-
-    def add(self, state: str, tasks: int, handed_out: int, attempts: int) -> None:
+    def add(self, state: str, tasks: int, started: int, attempts: int) -> None:
         """Counts tasks of one state.
 
         Args:
             state: of all of them.
             tasks: how many.
-            handed_out: how many of them had an attempt.
+            started: how many of them had an attempt.
             attempts: how many they had together.
         """
         self.enqueued += tasks
-        self.states[state] += tasks
-        self.handed_out += handed_out
-        self.again += attempts - handed_out
-        self.released += tasks if state in ENDED and state not in ("cancelled", "expired", "duplicate") else 0
+        self.states[state] = self.states.get(state, 0) + tasks
+        self.started += started
+        self.retries += attempts - started
+        self.completed += tasks if state in ENDED and state not in ("cancelled", "expired", "duplicate") else 0
 
 
-def counted(readers: TableReader, frames: Iterable[pl.DataFrame]) -> tuple[QueueCounts, dict[int, QueueCounts]]:
-    """Counts tasks of a queue, in total and by partition, which is where they are kept apart for writers.
+class PartitionStats(QueueCounts):
+    """Counts of the tasks of one partition."""
+
+    partition: int
+
+
+class QueueStats(QueueCounts):
+    """Counts of the tasks of a queue, in total and by partition."""
+
+    name: str
+    partitions: list[PartitionStats]
+
+
+def counted(readers: TableReader, name: str, frames: Iterable[pl.DataFrame]) -> QueueStats:
+    """Counts the tasks of a queue, in total and by partition, which is where they are kept apart for writers.
 
     Args:
         readers: of the deployment.
+        name: of the queue.
         frames: all tasks of the queue, as `TaskPages.frames` gives them.
     """
     import polars as pl
@@ -77,15 +74,16 @@ def counted(readers: TableReader, frames: Iterable[pl.DataFrame]) -> tuple[Queue
     for frame in frames:
         rows = frame.with_columns(part=pl.col("ordering_id").map_elements(place, pl.Int32))
         groups = rows.group_by("part", "state").agg(
-            pl.len(), handed_out=(pl.col("attempts") > 0).sum(), attempts=pl.col("attempts").sum()
+            pl.len(), started=(pl.col("attempts") > 0).sum(), attempts=pl.col("attempts").sum()
         )
         for part, state, *numbers in groups.iter_rows():
             for counts in (total, parts.setdefault(part, QueueCounts())):
                 counts.add(state, *numbers)
         for part, expired in _expired(readers, rows.filter(pl.col("attempts") > 0)):
-            total.expired += expired
-            parts[part].expired += expired
-    return total, dict(sorted(parts.items()))
+            total.expired_leases += expired
+            parts[part].expired_leases += expired
+    found = [PartitionStats(partition=part, **dict(counts)) for part, counts in sorted(parts.items())]
+    return QueueStats(name=name, partitions=found, **dict(total))
 
 
 def _expired(readers: TableReader, tasks: pl.DataFrame) -> list[tuple[int, int]]:

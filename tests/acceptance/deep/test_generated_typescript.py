@@ -36,9 +36,9 @@ if (!sent.data) throw new Error(sent.error.title);
 const task = await api.GET("/v1/tasks/{key}", { params: { path: { key: sent.data.id } } });
 const nobody = await api.GET("/v1/tasks/{key}", { params: { path: { key: "2026-01-01T00:00:00Z,none,none" } } });
 const stats = await api.GET("/v1/queues/{name}/stats", { params: { path: { name: "nobody" } } });
-const released: number | undefined = stats.data?.released;
+const completed: number | undefined = stats.data?.completed;
 const result = "result" in sent.data ? sent.data.result : null;
-console.log(JSON.stringify({ state: task.data?.state, result, problem: nobody.error?.type, released }));
+console.log(JSON.stringify({ state: task.data?.state, result, problem: nobody.error?.type, completed }));
 """
 
 
@@ -80,11 +80,11 @@ def test_a_generated_client_in_typescript_works(deployment, project):
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert json.loads(ran.stdout) == {
-        "state": "succeeded", "result": {"mark": "typescript"}, "problem": "/problems/not-found", "released": 0,
+        "state": "succeeded", "result": {"mark": "typescript"}, "problem": "/problems/not-found", "completed": 0,
     }  # fmt: skip
 
 
 def test_the_generated_types_know_what_there_is(project):
-    made = compiled(project, "wrong.mts", PROGRAM.replace("stats.data?.released", "stats.data?.relesed"))
+    made = compiled(project, "wrong.mts", PROGRAM.replace("stats.data?.completed", "stats.data?.complted"))
     assert made.returncode != 0
     assert "relesed" in made.stdout

@@ -1,4 +1,4 @@
-"""What all routes share: the way to the deployment, and how requests are read and answered."""
+"""The parts that all routes share: access to the deployment, and the reading and answering of requests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class Api:
-    """What routes ask the deployment through.
+    """The access of routes to the deployment.
 
     Args:
         settings: of the deployment, with the broker's address.
@@ -169,7 +169,7 @@ class Api:
             Problem: another is being played.
         """
         if self._simulating:
-            raise Problem(BUSY, "Another simulation runs.", headers={"Retry-After": "5"})
+            raise Problem(BUSY, "Another simulation is running.", headers={"Retry-After": "5"})
         self._simulating = True
         try:
             return await self.at_length(lambda: what_if_apart(self.settings, question, MOST_SIMULATED_S))
@@ -201,7 +201,7 @@ async def _api(request: Request) -> Api:  # a plain function would wait for a th
 
 
 Asked = Annotated[Api, Depends(_api)]
-"""What a route gets to ask through."""
+"""The access to the deployment, as a dependency of routes."""
 
 
 async def _own(request: Request) -> QueueBounds:
@@ -209,13 +209,13 @@ async def _own(request: Request) -> QueueBounds:
 
 
 Own = Annotated[QueueBounds, Depends(_own)]
-"""What a route about all queues gets: those that the caller may ask about, and outside of which nothing exists for him."""
+"""The queues of the caller, as a dependency of routes about all queues. Other queues do not exist for the caller."""
 
 WaitMs = Annotated[int, Field(ge=0, le=MOST_WAIT_MS, description="How long to wait for it, in milliseconds")]
 
 
 class Body(BaseModel):
-    """What clients send: strict types, no unknown fields."""
+    """A request body with strict types and without unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -337,7 +337,7 @@ class Routes:
 
 
 class _DryAnswer(Response):
-    """What an operation says that it would have done: it has changed nothing, and so it is no act that somebody answers for."""
+    """The answer of a dry run. It has changed nothing and is not audited."""
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

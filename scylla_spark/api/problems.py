@@ -39,29 +39,29 @@ class Kind(NamedTuple):
 NOT_JSON: Final = Kind("not-json", 400, "The body is not JSON")
 BAD_REQUEST: Final = Kind("bad-request", 400, "The request cannot be read")
 UNAUTHENTICATED: Final = Kind("unauthenticated", 401, "A token is needed")
-FORBIDDEN: Final = Kind("forbidden", 403, "The token does not allow it")
-FOREIGN_SITE: Final = Kind("foreign-site", 403, "Another site sends this")
-NOT_FOUND: Final = Kind("not-found", 404, "There is no such thing")
-NO_SUCH_PATH: Final = Kind("no-such-path", 404, "There is no such path")
-NO_SUCH_METHOD: Final = Kind("no-such-method", 405, "The path does not take that method")
-TOO_SLOW: Final = Kind("too-slow", 408, "The request did not come in time")
+FORBIDDEN: Final = Kind("forbidden", 403, "The token does not allow this")
+FOREIGN_SITE: Final = Kind("foreign-site", 403, "Request from another site")
+NOT_FOUND: Final = Kind("not-found", 404, "Not found")
+NO_SUCH_PATH: Final = Kind("no-such-path", 404, "Unknown path")
+NO_SUCH_METHOD: Final = Kind("no-such-method", 405, "Method not allowed")
+TOO_SLOW: Final = Kind("too-slow", 408, "The request took too long")
 NOT_READY: Final = Kind("not-ready", 409, "The task cannot be leased now")
 REPLACED: Final = Kind("worker-replaced", 409, "Another session has the name of this worker")
-OUT_OF_ORDER: Final = Kind("sequence-out-of-order", 409, "A later call has been taken")
-SUPERSEDED: Final = Kind("superseded", 409, "A later call took the place of this one")
-CONFLICT: Final = Kind("conflict", 409, "The state does not allow it")
-CHANGED: Final = Kind("changed", 412, "It was changed meanwhile")
+OUT_OF_ORDER: Final = Kind("sequence-out-of-order", 409, "A later call was accepted")
+SUPERSEDED: Final = Kind("superseded", 409, "Replaced by a later call")
+CONFLICT: Final = Kind("conflict", 409, "The state does not allow this")
+CHANGED: Final = Kind("changed", 412, "The stored version has changed")
 TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
 WRONG_MEDIA_TYPE: Final = Kind("wrong-media-type", 415, "The body has another media type")
-WRONG_HOST: Final = Kind("wrong-host", 421, "The name is not ours")
+WRONG_HOST: Final = Kind("wrong-host", 421, "Unknown host name")
 INVALID: Final = Kind("invalid", 422, "The request is not valid")
 KEY_REUSED: Final = Kind("idempotency-key-reused", 422, "The key was used for another task")
-IF_MATCH_NEEDED: Final = Kind("if-match-needed", 428, "Say which version you change")
-BUSY: Final = Kind("busy", 429, "Too much at once")
+IF_MATCH_NEEDED: Final = Kind("if-match-needed", 428, "If-Match is required")
+BUSY: Final = Kind("busy", 429, "Too many requests")
 HEADERS_TOO_LARGE: Final = Kind("headers-too-large", 431, "The headers are too large")
-DEFECT: Final = Kind("defect", 500, "A defect of the server")
-UNREACHABLE: Final = Kind("unreachable", 503, "A server that is needed does not answer")
-TIMED_OUT: Final = Kind("timed-out", 504, "What was waited for did not happen in time")
+DEFECT: Final = Kind("defect", 500, "Internal error")
+UNREACHABLE: Final = Kind("unreachable", 503, "A required server does not answer")
+TIMED_OUT: Final = Kind("timed-out", 504, "Timed out")
 
 KINDS: Final = (
     NOT_JSON,
@@ -201,7 +201,7 @@ def said(faults: Sequence[Mapping[str, str]]) -> str:
 
 
 def fault(one: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with one place of a request, of an error that pydantic tells."""
+    """Returns the place and the message of an error of pydantic."""
     place = ".".join(str(part) for part in one["loc"])
     context = one.get("ctx") or {}
     text = str(context.get("error") or one["msg"])
@@ -228,7 +228,7 @@ def _of_storage(_request: Request, error: Exception) -> Response:
     """An error of the system: mostly a store of tables that did not answer in its time limit."""
     log.error("a request failed", error=type(error).__name__, why=str(error)[:500])
     why = f"The tables, or a file, cannot be read now ({type(error).__name__})."
-    return answer(UNREACHABLE, why, hint="Ask again in a moment; the log of the API says more.")
+    return answer(UNREACHABLE, why, hint="Try again in a moment; the log of the API says more.")
 
 
 def _of_defect(_request: Request, error: Exception) -> Response:

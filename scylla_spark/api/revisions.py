@@ -1,4 +1,4 @@
-"""What clients say of the version that they change (`If-Match`), and what they are told when it is another."""
+"""The check of `If-Match`: the version that a client wants to change against the stored one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check(what: str, tag: str, if_match: str | None, *, stored: bool, needs_matc
 
 
 def ask(api: Api, kind: str, **fields: Any) -> dict[str, Any]:
-    """What the planner did; that another version was stored meanwhile is a problem of its own.
+    """Sends a command to the planner and returns its result. A version that was changed meanwhile is a problem of its own kind.
 
     Args:
         api: asks the planner.

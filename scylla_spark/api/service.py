@@ -93,7 +93,7 @@ class ApiService:
         """It needs no session."""
 
     def ready(self) -> bool:
-        """Whether it serves; one that cannot keeps nobody else from being ready."""
+        """Returns whether the API serves or has failed once. A failed API does not keep the process from being ready."""
         return self._settled.is_set()
 
     def alive(self) -> bool:
@@ -175,14 +175,14 @@ def check_address(settings: Api) -> None:
         return
     if settings.tokens != "always":
         raise ConfigError(
-            f"The API would listen at {settings.host}, where whoever reaches it may do everything while no token is stored.",
-            hint='Leave api.host on loopback, or let in tokens only: api.tokens = "always", with an https api.public_url; or say that '
+            f"The API would listen at {settings.host}, where every client could do everything while no token is stored.",
+            hint='Leave api.host on loopback, or require tokens: api.tokens = "always", with an https api.public_url; or declare that '
             "a proxy with TLS and a login stands before it: api.trusted_network = true.",
         )
     if urlsplit(settings.public_url or "").scheme != "https":
         raise ConfigError(
-            f"The API would listen at {settings.host}, and nothing says that TLS is there: tokens would travel in clear.",
-            hint='Say at which https address people reach it: api.public_url = "https://tasks.example.com"; or that the network between '
+            f"The API would listen at {settings.host}, and TLS is not declared: tokens would be sent unencrypted.",
+            hint='Set the https address of the API: api.public_url = "https://tasks.example.com"; or that the network between '
             "it and its clients is trusted: api.trusted_network = true.",
         )
 

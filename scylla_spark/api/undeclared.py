@@ -1,4 +1,4 @@
-"""What a request says that its route does not read: it is refused, since whoever says `dryRun=true` means something by it."""
+"""The check for unknown parameters and unread bodies. They are refused, because a client that sends `dryRun=true` expects an effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_CHARS: Final = 100
 
 
 class Declared:
-    """What a route reads of a request, by its own declaration.
+    """The parameters and the body that a route declares.
 
     Args:
         route: that FastAPI has made.
@@ -42,11 +42,11 @@ class Declared:
             if name not in self._several:
                 raise _refused(name, "there is no such parameter", self._nearest(name))
             if name in seen and not self._several[name]:
-                raise _refused(name, "it stands twice, and has one value", "Say it once.")
+                raise _refused(name, "it is given twice, but takes one value", "Give it once.")
             seen.add(name)
         if not self._reads_body and _has_body(request) and await request.body():
-            hint = f"Parameters stand in the query: {', '.join(self._several)}." if self._several else "Send none."
-            raise Problem(problems.INVALID, "There is a body, and this operation reads none.", hint=hint)
+            hint = f"Parameters belong in the query: {', '.join(self._several)}." if self._several else "Send none."
+            raise Problem(problems.INVALID, "The request has a body, but this operation reads none.", hint=hint)
 
     def _nearest(self, name: str) -> str:
         plain = name[:_MOST_CHARS].lower().replace("-", "_")

@@ -33,7 +33,7 @@ class Assets:
         self._found = _found()
 
     def path(self, name: str) -> str:
-        """Where a file is served; it changes when the file does.
+        """Returns the path of a file. It changes with the content of the file.
 
         Raises:
             KeyError: there is no such file.

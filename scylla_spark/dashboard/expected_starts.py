@@ -1,4 +1,4 @@
-"""When each task of a lane will start: as far as that follows from what is in front of it."""
+"""The expected start of each task of a lane, estimated from the tasks in front of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def expected_starts(tasks: list[dict[str, Any]], known: Known, now: int, head: s
         tasks: in the order of the lane, as the API shows them.
         known: what tells when they will start.
         now: microseconds since the epoch.
-        head: id of the head of the lane; None: it is none of these tasks.
+        head: id of the head of the lane; None: it is not one of these tasks.
 
     Returns:
         Each task with `is_head`, `expected_at`, and `about`, which is false where that is only a bound; of a head that runs `runs_since`

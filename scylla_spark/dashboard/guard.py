@@ -1,4 +1,4 @@
-"""What keeps other sites away from the pages: headers of every answer, and the checks that every form passes."""
+"""The protection against other sites: headers of every answer, and checks of every form."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def check_form(request: Request, form: Mapping[str, str], session: Session | Non
 
 
 def _shows_its_page(request: Request) -> bool:
-    """Whether a browser says which page sent a form; whether that is ours is judged of all requests, before they come here."""
+    """Returns whether the browser names the page that sent a form. All requests are checked for other sites before."""
     return "origin" in request.headers or request.headers.get("sec-fetch-site") == "same-origin"

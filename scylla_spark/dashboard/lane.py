@@ -114,7 +114,7 @@ async def _began(page: Page, id: str, state: str) -> int | None:
 
 
 async def _typical(page: Page, handler: str, ended: list[dict[str, Any]]) -> int | None:
-    """How long a handler takes, microseconds: the median of its last runs in this lane, the newest first in `ended`, or elsewhere."""
+    """Returns the typical duration of a handler (µs): the median of its last runs in this lane (newest first in `ended`) or elsewhere."""
     alike = [one["id"] for one in ended if one["handler"] == handler and one["state"] == "succeeded"][:_RUNS]
     if not alike:
         wanted = f"{filter_term('handler', handler)} state:succeeded scheduled:>-24h"

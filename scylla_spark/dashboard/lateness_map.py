@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
     @property
     def late_ms(self) -> float:
-        """What its colour says: p99 of what has started, or how long the oldest has waited that has not."""
+        """The value of the colour: p99 of the started tasks, or the wait of the oldest task that has not started."""
         return max(self.p99_ms or 0.0, self.open_ms or 0.0)
 
     @property
@@ -70,7 +70,7 @@ class Cell(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What the map shows: from begin to end in stretches of a length, all in microseconds."""
+    """The time range of the map and the length of its cells, in microseconds."""
 
     begin_us: int
     end_us: int
@@ -78,7 +78,7 @@ class Window(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """How many stretches."""
+        """The number of cells."""
         return max(-(-(self.end_us - self.begin_us) // self.step_us), 1)
 
 

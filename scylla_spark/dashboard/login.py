@@ -80,7 +80,7 @@ async def _begun(page: Page, token_id: str) -> Response:
 
 
 def _place(text: str) -> str:
-    """Where to go afterwards: a page of ours, whatever a link says."""
+    """Returns the page after the login. It is always a page of the dashboard."""
     inside = text.startswith("/ui/") and "\\" not in text and text.isprintable()
     return text if inside else _FIRST
 

@@ -53,7 +53,7 @@ def _place(page: Page) -> str:
 
 
 def _shown(overview: dict[str, Any], defined: list[dict[str, Any]], after: str) -> dict[str, Any]:
-    """What the template is given."""
+    """Returns the values for the template."""
     return {
         "overview": overview,
         "states": _states(overview),

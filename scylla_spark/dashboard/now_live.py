@@ -122,7 +122,7 @@ class NowStream(Response):
             await self._own.pass_on("/v1/overview", {}, self, receive, passed_on)
 
     async def _read_rights(self) -> bytes:
-        """What this browser may see; empty where the API does not say it, as it will not tell anything else either."""
+        """Returns the rights of this browser; empty if the API refuses to report them."""
         try:
             me = await self._own.get("/v1/me")
         except ApiProblem:
@@ -130,7 +130,7 @@ class NowStream(Response):
         return json.dumps([me["scopes"], me["namespaces"], self._after]).encode()
 
     async def _turned(self, event: bytes) -> dict[str, Any]:
-        """What the browser is told where the API says that; what is neither overview nor news goes on as it is."""
+        """Converts an event of the API for the browser. Events that are not overviews pass unchanged."""
         if event.startswith(b"event: overview"):
             self._newest = event.partition(_DATA)[2].strip()
         if not self._newest:

@@ -34,7 +34,7 @@ class ApiProblem(Exception):
 
     @property
     def sentence(self) -> str:
-        """What went wrong, and what to do, in one line."""
+        """The problem and its hint in one line."""
         words = (self.document.get("detail") or self.document.get("title") or "", self.document.get("hint") or "")
         return " ".join(str(word) for word in words if word)
 
@@ -56,7 +56,7 @@ class OwnApi:
         self._vouch = vouch
 
     async def get(self, path: str, **query: Any) -> Any:
-        """What an operation tells; arguments that are None or empty are left out.
+        """Calls an operation and returns its answer. Arguments that are None or empty are omitted.
 
         Raises:
             ApiProblem: it does not.
@@ -64,7 +64,7 @@ class OwnApi:
         return await self._call("GET", path, query, b"")
 
     async def read(self, path: str, **query: Any) -> bytes:
-        """What an operation tells, as it says it: for whoever compares it with what was told before.
+        """Calls an operation and returns the bytes of its answer, for a comparison with an earlier one.
 
         Raises:
             ApiProblem: it does not.
@@ -72,7 +72,7 @@ class OwnApi:
         return (await self._asked("GET", path, query, b"")).text()
 
     async def post(self, path: str, body: Any = None, **query: Any) -> Any:
-        """What an operation answers that changes something.
+        """Calls an operation that changes something and returns its answer.
 
         Args:
             path: of the operation, encoded.
@@ -160,7 +160,7 @@ class _Answer:
             self._parts.append(message.get("body", b""))
 
     def text(self) -> bytes:
-        """What the API said: JSON, or nothing.
+        """Returns the text of the answer: JSON, or nothing.
 
         Raises:
             ApiProblem: it is a problem document.

@@ -1,4 +1,4 @@
-"""What a view is given, and what it answers with: one request of one browser, the API in its name, and the templates."""
+"""The request of a browser with its access to the API, and the templates of answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def within(path: str, **query: Any) -> str:
 
 @dataclass
 class Site:
-    """What all pages share.
+    """The parts that all pages share.
 
     Attributes:
         api: the whole API, behind what lets only those in who may.
@@ -156,7 +156,7 @@ class Page:
 
     @property
     def author(self) -> str:
-        """Who is named as the author of a change."""
+        """The author of changes that the dashboard makes."""
         return "dashboard"
 
     def asked(self, name: str, default: str = "") -> str:
@@ -199,7 +199,7 @@ class Page:
         return answer
 
     def _told(self, name: str) -> str:
-        """What the page before has left for this one."""
+        """Returns the message that the previous page left for this one."""
         return unquote(self.request.cookies.get(self.site.sessions.cookie(name), ""))[:_MOST_SAID]
 
     def goes(self, path: str, said: str = "", warned: str | None = None) -> Response:
@@ -309,7 +309,7 @@ class Screen(NamedTuple):
         return Route(self.path, endpoint, methods=["POST"] if self.acts else ["GET"])
 
     async def _answered(self, page: Page) -> Response:
-        """What the view answers; of a form that makes something, and had been sent, what it answered then."""
+        """Returns the answer of the view. A form that was sent before gets its first answer again."""
         press = press_of(page.request.url.path, page.form)
         if not press:
             return await self.view(page)
@@ -323,7 +323,7 @@ def shows(path: str, view: View) -> Screen:
 
 
 def acts(path: str, view: View, *, is_anybodys: bool = False) -> Screen:
-    """What takes a form; its fields stand in `page.form`, and its token was checked.
+    """A route for a form. Its fields are in `page.form`, and its token was checked.
 
     Args:
         path: with parameters as Starlette writes them.

@@ -59,12 +59,12 @@ class Field(NamedTuple):
 
     @property
     def id(self) -> str:
-        """How the form calls it."""
+        """The name of the field in the form."""
         return PREFIX + self.name
 
     @property
     def as_json(self) -> str:
-        """How the form says that it is written as JSON for once."""
+        """The name of the field that marks the value as JSON."""
         return _AS_JSON + self.name
 
 
@@ -113,7 +113,7 @@ def as_sent(fields: list[Field], form: Mapping[str, str]) -> list[Field]:
 
 
 def are_all_known(fields: list[Field], form: Mapping[str, str]) -> bool:
-    """Whether every part of the payload that a form says is one of the fields: another schema than that of its page may hold by now."""
+    """Returns whether every part of the payload in a form is one of the fields. The schema may have changed since the page was made."""
     return {name for name in form if name.startswith(PREFIX)} <= {one.id for one in fields}
 
 
@@ -221,7 +221,7 @@ def _short(text: object) -> str:
 
 
 def _value(field: Field, text: str) -> Any:
-    """What a field says.
+    """Returns the value of a field.
 
     Raises:
         ValueError: it cannot be read; says what to write.
@@ -299,11 +299,11 @@ _LIMITS: Final[dict[str, tuple[str, Any]]] = {
     "minLength": ("It must have {} characters or more.", lambda value, bound: len(value) >= bound),
     "maxLength": ("It must have {} characters or fewer.", lambda value, bound: len(value) <= bound),
 }
-"""What limits of a schema mean: what to say, and whether a value keeps to it."""
+"""The limits of a schema: a text for people, and a check of values."""
 
 
 def _beyond(value: Any, limits: Mapping[str, Any]) -> str:
-    """Why a value is beyond the limits of its field; empty: it is not. Those of numbers are for numbers, of texts for texts."""
+    """Returns why a value is beyond the limits of its field; empty: it is within. Limits apply to values of their own type."""
     for word, bound in limits.items():
         says, keeps = _LIMITS[word]
         concerns = isinstance(value, str) if word.endswith("Length") else _is_number(value)
@@ -317,7 +317,7 @@ def _is_number(value: object) -> bool:
 
 
 def _shows(field: Field, value: Any) -> bool:
-    """Whether a field can show a value, and would read the same JSON: browsers change some letters, and fields leave empty texts out."""
+    """Returns whether a field can show a value without changing it. Browsers change some characters, and fields omit empty texts."""
     text = _text_of(field, value)
     try:
         return bool(text.strip()) and not _UNSHOWN.search(text) and _written(_value(field, text)) == _written(value)
@@ -326,7 +326,7 @@ def _shows(field: Field, value: Any) -> bool:
 
 
 def _text_of(field: Field, value: Any) -> str:
-    """How a value of a payload stands in its field."""
+    """Returns the text of a value of a payload in its field."""
     if field.kind in ("text", "moment", "day") and isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -20,7 +20,7 @@ _MOST: Final = 2_000
 
 
 def press_of(path: str, form: Mapping[str, str]) -> str:
-    """What tells one press of a button from all that mean something else; empty: the form may be sent any number of times.
+    """Returns the id of one press of a button. Empty: the form may be sent any number of times.
 
     Args:
         path: that the form was sent to.
@@ -33,7 +33,7 @@ def press_of(path: str, form: Mapping[str, str]) -> str:
 
 
 class Presses:
-    """What came of forms that were sent lately; its user is one event loop."""
+    """The results of recently sent forms, for use by one event loop."""
 
     def __init__(self) -> None:
         self._done: OrderedDict[str, tuple[int, asyncio.Future[Response]]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""What addresses and forms say, read strictly: whoever writes something unreadable is told what and how."""
+"""Strict reading of values in addresses and forms, with errors that name the value."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def whole_given(name: str, text: str, hint: str) -> int:
 
 
 def unreadable(name: str, text: str, hint: str) -> ApiProblem:
-    """What to say of a part of an address or form.
+    """Returns the problem for a value of an address or form.
 
     Args:
         name: of the part.

@@ -52,7 +52,7 @@ async def look(page: Page) -> Response:
 
 
 async def fires(page: Page) -> Response:
-    """What was decided about all schedules lately, or around a moment."""
+    """Shows the recent decisions about all schedules, or those around a time."""
     verdict = page.asked("verdict")
     as_of = instant_text("as_of", page.asked("as_of")) if page.asked("as_of") else None
     begin, end = page.asked("from"), as_of or page.asked("to")
@@ -180,7 +180,7 @@ def _backfill(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _end_of(name: str, form: Mapping[str, str]) -> str | int:
-    """Where a backfill begins or ends: a version, if it is a whole number, else an instant."""
+    """Returns the begin or the end of a backfill: a version if it is a whole number, else an instant."""
     text = form.get(name, "").strip()
     is_version = text == "-1" or (text.isascii() and text.isdecimal() and len(text) < 16)
     return int(text) if is_version else iso(instant_given(name, text))

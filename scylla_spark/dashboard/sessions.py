@@ -1,4 +1,4 @@
-"""Who is logged in: what stands in a browser's cookie, signed so that every process of the API knows it to be ours.
+"""Sessions of browsers: signed cookies that every process of the API can verify.
 
 A session names a token and never contains it: whether the token holds, and what it allows, is looked up with every call. So a session ends
 with its token, in every process. It is short: a browser that goes on asking is given a new text, up to a bound.
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from scylla_spark.signed_text import Signer
 
 SESSION: Final = "session"
-"""What the cookie of a session holds."""
+"""The content of a session cookie."""
 IDLE_US: Final = 12 * 3_600_000_000
 LONGEST_US: Final = 7 * 24 * 3_600_000_000
 RENEWED_US: Final = 900_000_000
@@ -70,7 +70,7 @@ class Sessions:
         return Session(secrets.token_hex(16), token_id, now, now)
 
     def text(self, session: Session, now: int) -> str:
-        """What stands in the cookie of a session from now on."""
+        """Returns the new text of a session cookie."""
         return self._signer.signed([session.id, session.token_id, str(session.begun_us), str(now)])
 
     def read(self, text: str, now: int) -> Session | None:
@@ -87,7 +87,7 @@ class Sessions:
         return session if self.holds(session, now) else None
 
     def holds(self, session: Session, now: int) -> bool:
-        """Whether a session goes on: nobody has logged out of it here, and neither its text nor itself is too old."""
+        """Returns whether a session is valid: it was not logged out here, and neither its text nor the session is too old."""
         lasts = now - session.seen_us <= IDLE_US and now - session.begun_us <= LONGEST_US
         return lasts and session.id not in self._ended
 
@@ -98,9 +98,9 @@ class Sessions:
             self._ended.popitem(last=False)
 
     def form_token(self, session: Session | None) -> str:
-        """What the forms of a session carry, so that no other site can send them; None: where no session is needed."""
+        """Returns the token for the forms of a session, which keeps other sites from sending them. None: no session is needed."""
         return self._forms.digest(session.id if session is not None else "")
 
     def is_form_token(self, session: Session | None, given: str) -> bool:
-        """Whether a form came from a page that was made for this session."""
+        """Returns whether a form came from a page of this session."""
         return hmac.compare_digest(self.form_token(session), given.encode("ascii", "replace").decode())

@@ -54,7 +54,7 @@ async def processes(page: Page) -> Response:
 
 
 async def tables(page: Page) -> Response:
-    """What the tables hold, and what was written to them last, by phase."""
+    """Shows the tables and their newest commits by phase."""
     sizes, told = await asyncio.gather(
         page.own.get("/v1/system/tables"), page.own.get("/v1/system/commits", limit=_COMMITS)
     )
@@ -111,7 +111,7 @@ async def audit(page: Page) -> Response:
 
 
 async def tokens(page: Page) -> Response:
-    """Who may use the API, and for what."""
+    """Shows the tokens of the API."""
     return await _tokens(page)
 
 
@@ -164,7 +164,7 @@ async def _tokens(page: Page, why: str = "") -> Response:
 
 
 async def _if_told(page: Page, path: str) -> tuple[Any, str]:
-    """What an operation tells, or why it cannot: one part that is away must not hide the others."""
+    """Returns the answer of an operation, or its error, so that one failing part does not hide the others."""
     try:
         return await page.own.get(path), ""
     except ApiProblem as problem:
@@ -174,7 +174,7 @@ async def _if_told(page: Page, path: str) -> tuple[Any, str]:
 
 
 def _dispatchers(partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What owns partitions, by address: what it holds, and under which epochs."""
+    """Returns the dispatchers by address, with their partitions, epochs and tasks."""
     owned: dict[str, list[dict[str, Any]]] = {}
     for one in partitions:
         if one["owner"]:
@@ -192,7 +192,7 @@ def _dispatchers(partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _behind(partitions: list[dict[str, Any]]) -> dict[str, int | None]:
-    """How many records of each topic the tables lack; None: nobody knows."""
+    """Returns the number of records of each topic that are not in the tables yet. None: not known."""
     return {
         name: None if any(one[name] is None for one in partitions) else sum(one[name] for one in partitions)
         for name in _FOLLOWED

@@ -86,7 +86,7 @@ async def reschedule(page: Page) -> Response:
 
 
 async def _explained(page: Page, path: str, *, is_open: bool) -> Any:
-    """Why it does not run; None where it has ended."""
+    """Returns why the task does not run. None: it has ended."""
     return await page.own.get(f"{path}/explain") if is_open else None
 
 
@@ -102,7 +102,7 @@ async def _lines(page: Page, path: str) -> dict[str, Any]:
 
 
 def _alike(task: dict[str, Any]) -> dict[str, str] | None:
-    """How others that failed alike are found; None: it did not fail."""
+    """Returns the filter for tasks with the same error. None: it did not fail."""
     if task["error"] is None:
         return None
     brief = task["error"]["fingerprint"][:_BRIEF]
@@ -110,7 +110,7 @@ def _alike(task: dict[str, Any]) -> dict[str, str] | None:
 
 
 def _address(page: Page) -> str:
-    """Where people reach the API."""
+    """Returns the public address of the API."""
     return page.site.public_url.rstrip("/") or f"{page.request.url.scheme}://{page.request.headers.get('host', '')}"
 
 

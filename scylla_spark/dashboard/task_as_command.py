@@ -78,5 +78,5 @@ def _quoted(word: str) -> str:
 
 
 def _is_left_out(name: str, value: object) -> bool:
-    """Whether a field of a retry policy says nothing; null retries for ever."""
+    """Returns whether a field of a retry policy is unset; null means retries without end."""
     return value == "inherited" or (value is None and name != "max_retries")

@@ -57,7 +57,7 @@ _SHORTCUTS: Final = (
     ("next hour", "state:scheduled scheduled:<+1h"),
 )
 CHOSEN: Final = (("cancel", "Cancel"), ("retry", "Retry"), ("run_now", "Run now"))
-"""What can be done to tasks that are chosen one by one: the operation of each, and its name."""
+"""The actions on selected tasks: the operation and the label of each."""
 _DONE: Final = {"cancel": "A cancel was sent for", "retry": "Copies were enqueued of", "run_now": "Run now:"}
 _CHOSEN: Final = "task."
 _TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "timeout", "expires", "unique")
@@ -144,7 +144,7 @@ async def _acted(page: Page, act: str, id: str) -> str:
 
 
 async def preview(page: Page) -> Response:
-    """What an act on a whole filter would do: how many, and the first of them."""
+    """Shows a preview of an action on all tasks of a filter: their number and the first of them."""
     return await _previewed(page, page.asked("act"), page.asked("filter"))
 
 
@@ -206,7 +206,7 @@ async def new(page: Page) -> Response:
 
 
 async def _given(page: Page) -> dict[str, str]:
-    """What the form is filled in with. Of another task only the name stands in the address: a payload would be too long for one."""
+    """Returns the initial values of the form. The address names another task only by its id, because a payload would be too long."""
     given = dict(page.request.query_params)
     if like := given.pop("like", ""):
         task = await page.own.get(f"/v1/tasks/{segment(like)}")
@@ -281,7 +281,7 @@ async def _schema(page: Page, handler: str) -> Any:
 
 
 def _body(form: Any) -> dict[str, Any]:
-    """What the API takes, of the fields that were filled in.
+    """Returns the request body for the filled fields.
 
     Raises:
         ApiProblem: a field cannot be read.
@@ -305,7 +305,7 @@ def _body(form: Any) -> dict[str, Any]:
 
 
 def _retry(form: Any) -> dict[str, Any]:
-    """What the form says of further attempts; nothing where it leaves that to the handler.
+    """Returns the retry policy of the form; empty: that of the handler.
 
     Raises:
         ValueError: their number is none.

@@ -28,7 +28,7 @@ _OPEN: Final = "state:ready,running,retry_wait"
 
 
 class Chosen(NamedTuple):
-    """What the address of the page asks for.
+    """The choices in the address of the page.
 
     Attributes:
         begin_us: of the window, microseconds since the epoch.
@@ -191,7 +191,7 @@ def _tasks_of(queue: str, begin_us: int, end_us: int) -> str:
 
 
 async def _then(page: Page, chosen: Chosen) -> dict[str, Any]:
-    """How the tasks of the window stood at the moment."""
+    """Returns the states of the tasks of the window at the chosen time."""
     assert chosen.at_us is not None
     as_of = iso(chosen.at_us)
     totals = (await page.own.get("/v1/tasks:totals", filter=chosen.within(), as_of=as_of))["totals"]

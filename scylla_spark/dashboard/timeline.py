@@ -51,7 +51,7 @@ def timeline(task: dict[str, Any], attempts: list[dict[str, Any]], now: int) -> 
 
 
 def _span(attempt: dict[str, Any], scheduled: int, now: int) -> tuple[int, int, int]:
-    """When it was to start, when it did, and when it ended; in this order, whatever clocks have said."""
+    """Returns the planned time, the start and the end, in this order, even if clocks disagree."""
     started = instant_of(attempt["started_at"] or "")
     planned = instant_of(attempt["planned_at"] or "") or started or scheduled
     started = max(started or planned, planned) if attempt["started_at"] else planned

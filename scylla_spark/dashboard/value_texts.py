@@ -1,4 +1,4 @@
-"""How values are written on pages: numbers, spans of time, instants and names. Pure: `now` is given."""
+"""The texts of numbers, durations, instants and names on pages. `now` is an argument."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def instant_of(text: str) -> int | None:
 
 
 def ago_text(us: int, now: int) -> str:
-    """How far an instant is from now, in words."""
+    """Returns the distance of an instant from now in words."""
     gap = us - now
     if abs(gap) < _S:
         return "now"

@@ -252,7 +252,7 @@ def test_a_task_that_is_open_is_not_retried_and_the_answer_says_how_it_stands(lo
         (":cancel", "running", "running=true"),
         (":run_now", "running", "running=true"),
         (":cancel", "succeeded", ":retry"),
-        (":cancel", "retry_wait", "Ask again"),
+        (":cancel", "retry_wait", "Repeat the request"),
     ],
 )
 def test_a_cancel_that_came_to_nothing_says_how_the_task_stands_and_what_is_allowed(client, site, act, state, hint):
@@ -784,7 +784,7 @@ def test_a_bad_request_is_a_problem_of_a_stable_type(look, method, path, problem
         ("POST", "/v1/tasks:cancel?filter=queue:mail&dryRun=1", "query.'dryRun'", "Did you mean dry_run?"),
         ("POST", "/v1/tasks:cancel?filter=queue:mail&dry-run=true", "query.'dry-run'", "Did you mean dry_run?"),
         ("POST", "/v1/tasks:retry?filter=state:failed&DRY_RUN=1", "query.'DRY_RUN'", "Did you mean dry_run?"),
-        ("POST", "/v1/tasks:cancel?filter=queue:mail&filter=state:ready", "query.'filter'", "Say it once."),
+        ("POST", "/v1/tasks:cancel?filter=queue:mail&filter=state:ready", "query.'filter'", "Give it once."),
         ("POST", "/v1/queues/mail:clear?dryrun=1", "query.'dryrun'", "Did you mean dry_run?"),
         ("POST", f"/v1/tasks/{LATER}:cancel?runing=true", "query.'runing'", "Did you mean running?"),
         ("POST", f"/v1/tasks/{KEY}:retry?dry_run=1", "query.'dry_run'", "This operation has no parameters."),

@@ -114,7 +114,7 @@ def test_an_attempt_under_way_is_shown_by_the_word_of_its_dispatcher(client, dis
     assert (shown["worker"], shown["progress"], shown["lease_until"]) == ("w", 0.5, iso(at(10, 6)))
     assert shown["progress_note"] == "page 3"
     page = seen(client.get(f"/ui/tasks/{id_of(KEY)}"))
-    assert "w 50 % page 3 heard of" in page
+    assert "w 50 % page 3 last seen" in page
 
 
 @pytest.mark.parametrize(

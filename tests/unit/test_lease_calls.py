@@ -355,7 +355,7 @@ class Dying(OneDesk):
 
     def call(self, call):
         if len(self.heard) >= self.answers:
-            raise UnreachableError("The dispatcher is gone.")
+            raise UnreachableError("The dispatcher has closed the connection.")
         return super().call(call)
 
 

@@ -1,1 +1,1 @@
-"""Who asks and what he may: tokens, logins, what is written down of either, and routes about them."""
+"""Authentication and authorisation: tokens, logins, the audit, and their routes."""

@@ -1,4 +1,4 @@
-"""Who asks, whether he may, and how often: the one place that all requests pass before anything of them is done."""
+"""Authentication, rate limits of tokens and the audit of all requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SCHEME: Final = b"bearer "
 
 
 class Caller(NamedTuple):
-    """Who asks.
+    """The caller of a request.
 
     Attributes:
         id: of the token; empty: none was needed.
@@ -114,10 +114,10 @@ class Access:
             Problem: he would not.
         """
         if await self._caller(scope) not in (caller, OPEN):
-            raise Problem(problems.UNAUTHENTICATED, "The token allows something else now.", headers=_ASKS)
+            raise Problem(problems.UNAUTHENTICATED, "The token was revoked or changed.", headers=_ASKS)
 
     async def _caller(self, scope: Scope) -> Caller:
-        """Who asks.
+        """The caller of a request.
 
         Raises:
             Problem: nobody who may.
@@ -134,7 +134,7 @@ class Access:
         if known is None or not known.holds(now_us()) or (token is not None and not proves(token, known.digest)):
             raise Problem(
                 problems.UNAUTHENTICATED,
-                "The request shows no token that holds.",
+                "The request has no valid token.",
                 hint="Send `Authorization: Bearer ss_…`; `scylla-spark token create` makes tokens.",
                 headers=_ASKS,
             )
@@ -186,7 +186,7 @@ class Access:
 
 
 class _Bucket:
-    """How many requests a token may still make at once."""
+    """The token bucket of one API token."""
 
     def __init__(self, burst: int, now: int) -> None:
         self._left = float(burst)
@@ -224,7 +224,7 @@ def shown_token(scope: Scope) -> TokenText | None:
 
 
 def _rights(token: StoredToken) -> Rights:
-    """What a token allows; nothing, if only a newer version understands it."""
+    """Returns the rights of a token. It has none if its scopes are of a newer version."""
     try:
         return read_rights(token.scopes, token.namespaces)
     except SchedulerError:
@@ -232,7 +232,7 @@ def _rights(token: StoredToken) -> Rights:
 
 
 def may(scope: Scope, operation: str) -> Rights | None:
-    """What the caller of a request may do, if he may ask for an operation at all; None: all that it is about.
+    """Returns the rights of the caller for an operation. None: the operation is allowed for all queues.
 
     Raises:
         Problem: he may not.
@@ -243,7 +243,7 @@ def may(scope: Scope, operation: str) -> Rights | None:
         return None
     rights: Rights = caller.rights
     if caller is NOBODY:
-        raise Problem(problems.UNAUTHENTICATED, "The request shows no token that holds.", headers=_ASKS)
+        raise Problem(problems.UNAUTHENTICATED, "The request has no valid token.", headers=_ASKS)
     if need.scope and not rights.has_some(need.scope):
         raise Problem(problems.FORBIDDEN, f"The token has no scope {need.scope!r}.")
     return None if not rights.bounded and (not need.scope or rights.has(need.scope)) else rights

@@ -1,4 +1,4 @@
-"""Who changed what over HTTP, on its way into the table `audit`: gathered, and handed to the planner's topic once a second."""
+"""Entries of the audit log on their way to the table `audit`. They are sent to the topic of the planner once a second."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ async def check_queues(api: Api, request: Request, operation: str, rights: Right
     if about in _ANYWHERE:
         return
     if about is About.ALL:
-        raise Problem(problems.FORBIDDEN, "The token is for some queues only, and this is about all.")
+        raise Problem(problems.FORBIDDEN, "The operation is about all queues, and the token is limited to some.")
     if about is About.PATH_QUEUE:
         _check_named(rights, scope, request.path_params.get("name") or request.path_params["queue"])
     elif about is About.PATH_TASK:

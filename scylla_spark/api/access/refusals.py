@@ -11,7 +11,7 @@ _OTHERS: Final = ""
 
 
 class Refusals:
-    """How often whom; its user is one event loop."""
+    """Counts of refused requests by address, for use by one event loop."""
 
     def __init__(self) -> None:
         self._begun: OrderedDict[str, tuple[int, int]] = OrderedDict()  # since when, how many were not written down

@@ -1,4 +1,4 @@
-"""What each operation of the API needs: one table, so that nobody has to look through all routes. What is missing here is refused."""
+"""The scope that each operation needs, in one table. An operation that is missing here needs the scope `admin`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class About(Enum):
 
 
 class Need(NamedTuple):
-    """What an operation needs.
+    """The requirements of an operation.
 
     Attributes:
         scope: that a token must have; empty: any token will do; None: not even that is needed.
@@ -171,4 +171,4 @@ NOT_IN_TABLE: Final = NOT_AUDITED | {
     "put_output",
     "simulate_queue",
 }
-"""What comes all the time, and leaves rows of its own: the log has who did it, the table `audit` only who may not."""
+"""Frequent operations with rows of their own. The log has all of them, the table `audit` only refused ones."""

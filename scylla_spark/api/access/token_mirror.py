@@ -1,4 +1,4 @@
-"""Which tokens are stored, as this process knows them: never older than five seconds where it matters."""
+"""The stored tokens, as this process knows them. They are never older than five seconds when they admit a request."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class TokenView:
             why = self._failure.message if self._failure is not None else "Kafka does not answer."
             hint = self._failure.hint if self._failure is not None else ""
             raise UnreachableError(
-                f"Who may come in cannot be told at the moment: {why}", hint=hint or "Ask again in a moment."
+                f"Tokens cannot be checked at the moment: {why}", hint=hint or "Try again in a moment."
             )
         return self._tokens
 
     def _is_down(self) -> bool:
-        """Whether the log could not be read a moment ago: who asks meanwhile is answered at once."""
+        """Returns whether the log could not be read a moment ago. Requests are then answered without another attempt."""
         return self._tokens is not None and self._age(self._failed_at) < OLDEST_S
 
     def _age(self, moment: float) -> float:

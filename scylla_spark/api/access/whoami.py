@@ -19,7 +19,7 @@ routes = Routes()
 
 
 class IdentityView(BaseModel):
-    """Who asks."""
+    """The caller of a request."""
 
     id: Annotated[str, Field(description="Of the token; empty: none is needed")]
     name: str
@@ -53,7 +53,7 @@ async def create_login_code(api: Asked, request: Request) -> Response:
     """Create a one-time code that logs a browser in to the dashboard as the owner of the token: `/ui/login?code=…`."""
     caller: Caller = request.scope["caller"]
     if caller is OPEN:
-        raise Problem(problems.CONFLICT, "No token is needed.", hint="Open /ui/ without logging in.")
+        raise Problem(problems.CONFLICT, "No token is needed.", hint="Open /ui/ without a login.")
     return answer({"code": api.login_codes.made(caller.id, now_us()), "seconds": CODE_S}, 201)
 
 

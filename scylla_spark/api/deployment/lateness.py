@@ -20,7 +20,7 @@ MOST_US = 7 * DAY_US
 
 
 class LatenessCellView(BaseModel):
-    """How late tasks of a queue started that were due in a stretch of five minutes."""
+    """The start lateness of the tasks of a queue that were due within five minutes."""
 
     queue: str
     at: Annotated[str, Field(description="Begin of the stretch")]

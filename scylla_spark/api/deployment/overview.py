@@ -1,4 +1,4 @@
-"""How the deployment is doing, in one answer: made once for all who ask, and no more often than its price allows."""
+"""The overview of the deployment. It is made once for all readers, and its frequency follows its cost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _AWAY: Final = {
 
 
 class ActivityStepView(BaseModel):
-    """What happened in a span of time."""
+    """The counts of a span of time."""
 
     at: str
     started: Annotated[int, Field(description="Attempts")]
@@ -74,14 +74,14 @@ class QueueCountsView(BaseModel):
 
 
 class StatesAtView(BaseModel):
-    """How many tasks there were in each state at a moment."""
+    """The number of tasks by state at one time."""
 
     at: str
     states: dict[State, int]
 
 
 class OverdueView(BaseModel):
-    """What is due and has not started."""
+    """The tasks that are due and have not started."""
 
     count: int
     oldest: KeyView | None
@@ -109,7 +109,7 @@ class BannerView(BaseModel):
 
 
 class OverviewView(BaseModel):
-    """How the deployment is doing; also the data of events of type `overview`."""
+    """The overview of the deployment; also the data of events of type `overview`."""
 
     at: str
     states: dict[State, int]
@@ -125,7 +125,7 @@ class OverviewView(BaseModel):
 
 
 class _Counts(NamedTuple):
-    """What is counted in the tables.
+    """The counts from the tables.
 
     Attributes:
         states: state → how many tasks.
@@ -297,7 +297,7 @@ class Overviews:
         return self._dead
 
     def _silent(self, behind: dict[int, int], standing: dict[int, Any]) -> bool:
-        """Whether some records have waited for longer than ingest should take, and no partition moves."""
+        """Returns whether records have waited longer than ingest should take while no partition moves."""
         marks = {number: standing[number].mark for number in standing}
         known, since = self._stood
         if not behind or marks != known:
@@ -312,7 +312,7 @@ def _text(found: dict[str, Any]) -> bytes:
 
 
 def _overdue(counts: _Counts, lately: ActivityStep, now: int) -> dict[str, Any]:
-    """What is due and has not started, and how long it would take as things go."""
+    """Returns the overdue tasks, and how long they would take at the current rate."""
     count, row = counts.states[READY], counts.oldest
     since = could_start_us(row["next_attempt_at"] or row["scheduled_time"], row["enqueued_at"] or 0) if row else now
     return {

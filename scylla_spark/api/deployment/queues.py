@@ -46,7 +46,7 @@ _WRITES = (problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CH
 
 
 class QueueView(BaseModel):
-    """What is in force of a queue."""
+    """The definition of a queue that is in force."""
 
     name: str
     source: Annotated[
@@ -67,7 +67,7 @@ class QueuesView(BaseModel):
 
 
 class QueueClearedView(BaseModel):
-    """What was done to the open tasks of a queue."""
+    """The result of clearing a queue."""
 
     matched: int
     sent: Annotated[int, Field(description="Cancels that Kafka has acknowledged; 0 with `dry_run`")]
@@ -257,7 +257,7 @@ def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None,
 def _wire(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     found = {camel(field): value for field, value in fields.items()}
     if found.pop("name", name) != name:
-        raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
+        raise ArgumentError(f"The definition has another name than the path: {name!r}.", hint="Omit `name`.")
     return found
 
 

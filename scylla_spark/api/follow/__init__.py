@@ -1,1 +1,1 @@
-"""What happens in the logs right now: followed once for all requests that wait for it, stream it or count it."""
+"""The newest records of both logs, read once for all requests that wait, stream or count."""

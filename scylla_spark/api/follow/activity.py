@@ -1,4 +1,4 @@
-"""How tasks start and end, moment by moment, for as long as somebody looks: counted as facts are heard, so that looking costs little."""
+"""Counts of starts and ends of tasks over time, made from outcomes as they arrive while there are readers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FINENESS: Final = 8  # steps of the histogram for each doubling: a percentile i
 
 
 class ActivityStep(NamedTuple):
-    """What happened in a span of time.
+    """The counts of a span of time.
 
     Attributes:
         at_us: its begin, microseconds since the epoch.
@@ -90,7 +90,7 @@ class Activity:
             return _beat(last - steps + 1, [self._steps.get(number) for number in range(last - steps + 1, last + 1)])
 
     def ahead_us(self, now: int) -> int:
-        """How far a clock of those that run tasks was ahead of ours within the last minute."""
+        """Returns how far the clock of an executor was ahead of this one within the last minute."""
         ahead, heard = self._ahead_us
         return ahead if now - heard < 60_000_000 else 0
 
@@ -136,7 +136,7 @@ class Activity:
 
 
 def _passed_over() -> None:
-    """What was not heard is not counted."""
+    """Ignores gaps: records that were not read are not counted."""
 
 
 def _beat(first: int, steps: Iterable[_Step | None]) -> ActivityStep:

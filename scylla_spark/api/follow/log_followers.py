@@ -35,7 +35,7 @@ class Followers:
         """
         if self._count >= _MOST:
             raise Problem(
-                problems.BUSY, f"{_MOST} clients follow lines of tasks.", hint="Ask for pages, or come again."
+                problems.BUSY, f"{_MOST} clients follow logs already.", hint="Read pages instead, or try again later."
             )
         self._count += 1
         try:

@@ -1,4 +1,4 @@
-"""What both logs say beyond the tables, kept in memory by lane and key; pure, fed with records in log order.
+"""The records of both logs beyond the tables, in memory by lane and key. This module has no I/O and gets records in log order.
 
 Records are let go of once the tables have held them for a while, and the oldest earlier where they would take too many bytes. So every
 answer says whether all is there that the tables, at the mark it names, do not hold.
@@ -47,14 +47,14 @@ class OutcomeEvent(NamedTuple):
 
 
 class Beyond(NamedTuple):
-    """What the logs say of a key beyond the tables."""
+    """The records of a key beyond the tables."""
 
     commands: list[Command]
     facts: list[Fact]
 
 
 class Standing(NamedTuple):
-    """How a partition stands.
+    """The state of a partition.
 
     Attributes:
         mark: next offset of `tasks` that the tables do not hold.
@@ -136,7 +136,7 @@ class BeyondTables:
         return self._outcomes[partition].read(offset, value)
 
     def beyond(self, key: TaskKey, partition: int, mark: Mark) -> Beyond | None:
-        """What stands of a key beyond the tables; None where not all of that is here.
+        """Returns the records of a key beyond the tables. None: they are not complete here.
 
         Args:
             key: of the task.
@@ -162,7 +162,7 @@ class BeyondTables:
         return [one for one in judged if not isinstance(one, Rejection) and one.key.ordering_id == lane]
 
     def since(self, positions: Mapping[int, int]) -> list[OutcomeEvent]:
-        """What happened from these offsets of `outcomes` on, partition by partition, as far as it is here (`floors`)."""
+        """Returns the outcomes from these offsets on, partition by partition, as far as they are in memory (`floors`)."""
         return [
             one
             for number, share in sorted(self._outcomes.items())
@@ -175,7 +175,7 @@ class BeyondTables:
         return {number: share.floor for number, share in self._outcomes.items()}
 
     def address(self, partition: int) -> str:
-        """Where the owner of a partition serves its state, as far as its fence was read here; "" otherwise."""
+        """Returns the address of the owner of a partition, if its fence was read here; "" otherwise."""
         share = self._outcomes[partition]
         return "" if share.fences.resigned else share.address
 

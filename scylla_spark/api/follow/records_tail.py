@@ -39,7 +39,7 @@ _OPTIONS: Final = {"bootstrap_timeout_ms": 5_000, "max_poll_records": 500}  # no
 
 
 class Since(NamedTuple):
-    """What is here for who begins to listen.
+    """The state of the tail for a new listener.
 
     Attributes:
         floors: partition → first offset of `outcomes` that is here.
@@ -88,7 +88,7 @@ class LogTail:
     # -- questions --------------------------------------------------------------------------------------------------------
 
     def beyond(self, key: TaskKey, partition: int, mark: Mark) -> Beyond | None:
-        """What the logs say of a key beyond the tables; None where that is not known here.
+        """Returns the records of a key beyond the tables. None: they are not complete here.
 
         Args:
             key: of the task.
@@ -107,13 +107,13 @@ class LogTail:
         return next((fact for fact in found if fact.terminal), None)
 
     def owner(self, partition: int) -> str:
-        """Where the owner of a partition serves its state, if it took it since the tables were written; "" otherwise."""
+        """Returns the address of the owner of a partition, if it took the partition since the tables were written; "" otherwise."""
         with self._lock:
             memory = self._asked()
             return memory.address(partition) if memory is not None else ""
 
     def marks(self) -> dict[int, Mark]:
-        """How far the tables were a moment ago: partition → mark."""
+        """Returns how far the tables were a moment ago: partition → mark."""
         with self._lock:
             self._asked()
             return self._marks
@@ -151,7 +151,7 @@ class LogTail:
             self._listeners.pop(listener, None)
 
     def since(self, positions: Mapping[int, int], listener: Listener, missed: Missed) -> Since | None:
-        """What happened from these offsets of `outcomes` on, and has all that comes later told; None while nothing is followed.
+        """Returns the outcomes from these offsets on, and subscribes to later ones. None: the logs are not followed yet.
 
         Args:
             positions: partition → offset; what is below the floors is not here.

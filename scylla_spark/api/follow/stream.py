@@ -46,7 +46,7 @@ class MissingView(BaseModel):
 
 
 class EventView(KeyView):
-    """What happened to a task; the data of events of type `attempt` and `end`."""
+    """An attempt or the end of a task; the data of events of type `attempt` and `end`."""
 
     attempt: int
     outcome: str
@@ -141,8 +141,8 @@ class _Reader:
             return Problem(problems.UNREACHABLE, "The log cannot be read now.")
         return Problem(
             problems.INVALID,
-            "Last-Event-ID names a place beyond the end of the log.",
-            hint="Leave it out to begin with now.",
+            "Last-Event-ID is a position beyond the end of the log.",
+            hint="Omit it to start with new events.",
         )
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -169,7 +169,7 @@ class _Reader:
             log.warning("a reader of the stream is let go", why=str(error))
 
     async def _seen(self, one: OutcomeEvent) -> OutcomeEvent:
-        """What of a record is in queues of the caller; a fact that does not name its queue is looked up."""
+        """Returns the part of a record in queues of the caller. The queue of a fact without one is looked up."""
         if self._own == ALL_QUEUES:
             return one
         facts = [fact for fact in one.facts if fact.outcome != TOO_LATE]
@@ -189,7 +189,7 @@ class _Reader:
         return one.offset >= self._positions.get(one.partition, Position(0)).offset
 
     def _place(self) -> str:
-        """Where the reader is, for who comes back: also if no event has come yet."""
+        """Returns the position of the reader as the id of an event, also before the first event."""
         return f"id: {positions_text(self._positions or {})}\n"
 
     def _text(self, one: OutcomeEvent) -> bytes:

@@ -1,4 +1,4 @@
-"""Where a reader of the stream is: the next offset of each partition of `outcomes`, with the epoch of the fence in force there, as text.
+"""The position of a reader of the stream as text: the next offset of each partition of `outcomes`, with the epoch of its fence.
 
 The text is the id of an event; who comes back with it goes on there: `0:1234.5,1:99.3`.
 """
@@ -46,6 +46,6 @@ def read_positions(text: str, partitions: int) -> dict[int, Position]:
         found[int(match[1])] = Position(int(match[2]), int(match[3]))
     if len(found) != len(parts) or found.keys() != set(range(partitions)):
         raise ArgumentError(
-            "Last-Event-ID is not the id of an event of this stream.", hint="Leave it out to begin with now."
+            "Last-Event-ID is not the id of an event of this stream.", hint="Omit it to start with new events."
         )
     return found

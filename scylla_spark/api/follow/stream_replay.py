@@ -21,7 +21,7 @@ _OPTIONS: Final = {"max_poll_records": 500}
 
 
 class Missing(NamedTuple):
-    """What Kafka let go of before it was told: records of a partition of `outcomes` from an offset up to, not including, another."""
+    """Records of a partition of `outcomes` that Kafka deleted before they were streamed: from an offset up to another, exclusive."""
 
     partition: int
     first: int
@@ -31,7 +31,7 @@ class Missing(NamedTuple):
 def replayed(
     connection: Connection, begin: Mapping[int, Position], end: Mapping[int, int]
 ) -> Iterator[OutcomeEvent | Missing]:
-    """What counts between two places, partition by partition, and what of it is gone.
+    """Yields the valid outcomes between two positions, partition by partition, and the gaps that Kafka has deleted.
 
     The fence in force where reading begins is known by its epoch only: its nonce is that of the first record of this epoch.
 

@@ -22,7 +22,7 @@ _Waiter = tuple[asyncio.AbstractEventLoop, _Future]
 
 
 class Waits:
-    """Who waits for which task, and for which answer.
+    """The requests that wait for tasks and for answers.
 
     Args:
         tail: tells of what happens.
@@ -37,7 +37,7 @@ class Waits:
         self._waiters: dict[TaskKey | str, set[_Waiter]] = {}
 
     def has_room(self) -> bool:
-        """Whether one more may wait."""
+        """Returns whether another request may wait."""
         return self._count < self._most
 
     @contextmanager
@@ -48,7 +48,7 @@ class Waits:
             Problem: too many do.
         """
         if not self.has_room():
-            raise Problem(problems.BUSY, f"{self._most} requests are waiting.", hint="Ask again without waiting.")
+            raise Problem(problems.BUSY, f"{self._most} requests are waiting.", hint="Try again without a wait.")
         self._count += 1
         try:
             with waiting():
@@ -144,7 +144,7 @@ def _done(future: _Future, heard: bool) -> None:
 
 
 async def came(future: _Future, timeout_s: float) -> bool:
-    """Whether what a future waits for was heard within so many seconds."""
+    """Returns whether a future was done within so many seconds."""
     try:
         return await asyncio.wait_for(future, timeout_s)
     except TimeoutError:

@@ -1,1 +1,1 @@
-"""What stands below and around all routes: the server, what one client may take of it, and how long anything may last."""
+"""The server below the routes, with its bounds of connections, requests, bytes and time."""

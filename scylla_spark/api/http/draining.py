@@ -36,5 +36,5 @@ class Draining:
             if begun:  # a stream: its reader comes back by itself
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
-                told = problems.answer(problems.UNREACHABLE, "The server stops.", {"Connection": "close"})
+                told = problems.answer(problems.UNREACHABLE, "The server is stopping.", {"Connection": "close"})
                 await told(scope, receive, send)

@@ -1,4 +1,4 @@
-"""What one request may cost in times of schedules: a definition of some kilobytes can ask for minutes of computation."""
+"""The bound of the time computations of one request. A definition of some kilobytes can ask for minutes of computation."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class _Effort:
     def _check(self) -> None:
         self._has_turn = self._has_turn or _turn.acquire(blocking=False)
         if self._looks >= MOST_EVALUATIONS:
-            detail = f"The times take more than {MOST_EVALUATIONS} looks at the rules of the schedule."
+            detail = f"Computing the times needs more than {MOST_EVALUATIONS} evaluations of the rules of the schedule."
             self._problem = problems.INVALID, detail, "Ask for fewer times, or give the schedule fewer branches."
         elif not self._has_turn:
-            self._problem = problems.BUSY, "Another long list of times is being computed.", "Ask again in a moment."
+            self._problem = problems.BUSY, "Another long list of times is being computed.", "Try again in a moment."
         elif anyio.from_thread.run(self._request.is_disconnected):
             raise ClientDisconnect

@@ -15,7 +15,7 @@ routes = Routes()
 
 
 class HealthView(BaseModel):
-    """Whether the server is well."""
+    """The health of the server."""
 
     status: str
 

@@ -122,7 +122,7 @@ class Limits:
         ):
             return problems.FOREIGN_SITE, "A page of another site sent this request. Nothing was done."
         if not urgent and not self._slots.has_free_slot():
-            return problems.BUSY, f"{self._settings.max_requests} requests are being answered."
+            return problems.BUSY, f"{self._settings.max_requests} requests are in progress."
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > body.most:
             return problems.TOO_LARGE, f"The body has more than {body.most} bytes."
@@ -155,7 +155,7 @@ class _Body:
             message = await asyncio.wait_for(self._receive(), max(0.0, min(PIECE_S, self._left_s)))
         except TimeoutError:
             raise Problem(
-                problems.TOO_SLOW, "The body did not come in time.", headers={"Connection": "close"}
+                problems.TOO_SLOW, "The body did not arrive in time.", headers={"Connection": "close"}
             ) from None
         finally:
             self.call.waits_for_body = False
@@ -220,7 +220,7 @@ class _Clients:
             return
         scope["client"] = (address, 0)
         if self._requests[address] >= self._most:
-            raise Problem(problems.BUSY, f"{self._most} requests of {address} are being answered.")
+            raise Problem(problems.BUSY, f"{self._most} requests of {address} are in progress.")
         self._requests[address] += 1
         try:
             yield

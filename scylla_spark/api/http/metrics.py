@@ -1,4 +1,4 @@
-"""What the API counts of itself, for Prometheus: requests by operation and status, how long they take, and how many are under way."""
+"""The metrics of the API for Prometheus: requests by operation and status, their durations, and requests in progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a browser sends a request for a page that is not ours: the one rule for the API and the dashboard."""
+"""The check for requests that a browser sends for a page of another site. The API and the dashboard share it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OURS: Final = frozenset({"same-origin", "none"})
 
 
 def is_foreign(host: str, origin: str | None, fetch_site: str | None, names: Iterable[str] = ()) -> bool:
-    """Whether another site's page sends this request, as the visitor's browser says.
+    """Returns whether a page of another site sends this request, according to the headers of the browser.
 
     Browsers let any page send simple requests anywhere, and say so in headers that no script can set. Programs send neither.
 

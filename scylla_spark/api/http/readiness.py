@@ -1,4 +1,4 @@
-"""Whether tables and Kafka can be reached, asked by one look for all who want to know it, and never waited for for long."""
+"""The readiness check of tables and Kafka. Concurrent requests share one check, and none waits longer than a bound."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ class Readiness:
         if not done:
             raise UnreachableError(
                 f"The tables and Kafka have not answered within {_MOST_S:g} s.",
-                hint="Look at the store and the brokers; `scylla-spark doctor` looks closer.",
+                hint="Check the store and the brokers, for example with `scylla-spark doctor`.",
             )
         self._looking.result()

@@ -30,7 +30,7 @@ class RequestSlots:
             Problem: no slot is free.
         """
         if not self.has_free_slot():
-            raise Problem(problems.BUSY, f"{self._most} requests are being answered.")
+            raise Problem(problems.BUSY, f"{self._most} requests are in progress.")
         slot = _Slot(self)
         reset = _slot.set(slot)
         try:

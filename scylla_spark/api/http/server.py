@@ -133,7 +133,7 @@ class BoundedProtocol(H11Protocol):
 
     def _end_late(self) -> None:
         if not self.transport.is_closing():
-            self.transport.write(_raw(problems.TOO_SLOW, "No request came in time."))
+            self.transport.write(_raw(problems.TOO_SLOW, "No request arrived in time."))
             self.transport.close()
             self.loop.call_later(HEADERS_S, self.transport.abort)
 

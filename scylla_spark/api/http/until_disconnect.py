@@ -1,4 +1,4 @@
-"""Whether anybody listens to an answer that takes its time."""
+"""The end of long work when the client disconnects."""
 
 from __future__ import annotations
 

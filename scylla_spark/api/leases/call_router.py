@@ -35,7 +35,7 @@ _TURN_S: Final = 0.1  # between two rounds in which nobody had anything
 
 
 class _Part(NamedTuple):
-    """What one lease server was asked of a call, and what it answered."""
+    """The part of a call for one lease server, and its answer."""
 
     address: str
     call: Call
@@ -61,7 +61,7 @@ class _Round:
         self.asked: dict[asyncio.Future[Answer], LeaseServerConnection] = {}
 
     async def heard(self, wait_s: float) -> Mapping[str, Answer]:
-        """What was answered in time, by address; as soon as one has something to say, the others are to answer, too.
+        """Returns the answers in time, by address. When one lease server has tasks, the others are asked to answer at once.
 
         Args:
             wait_s: how long desks may wait for something to say.
@@ -163,7 +163,7 @@ class LeaseCalls:
             await asyncio.sleep(_TURN_S)
 
     async def _all(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> list[_Part]:
-        """What all lease servers answer to what concerns them; as soon as one has something to say, the others are to answer, too."""
+        """Asks all lease servers for their parts. When one of them has tasks, the others are asked to answer at once."""
         of_token = {token: _owner(owners, token) for token in _tokens(call)}
         parts = {address: _part(call, _spoken_for(of_token, address)) for address in addresses}
         current_call().goes_to(addresses)
@@ -173,7 +173,7 @@ class LeaseCalls:
         return [_told(address, part, found.get(address)) for address, part in parts.items()]
 
     async def _heard(self, call: Call, parts: Mapping[str, Call]) -> Mapping[str, Answer]:
-        """What was answered in time, by address; of a call that ends otherwise, what was leased goes back."""
+        """Returns the answers in time, by address. If the call is cancelled, its leases go back."""
         asking = _Round(parts, self._way)
         try:
             return await asking.heard(call.until_us / 1e6)
@@ -247,7 +247,7 @@ class LeaseCalls:
 
 
 def _give_back(call: Call, asked: Mapping[asyncio.Future[Answer], LeaseServerConnection]) -> None:
-    """What was leased without a session, in answers that have come and that nobody will read, goes to others."""
+    """Gives back leases without a session from answers that no caller will read."""
     if not (call.session or call.request):
         for answer, told in _results(asked).items():
             asked[answer].give_back(told)
@@ -263,7 +263,7 @@ def _owner(owners: Mapping[int, str], token: str) -> str | None:
 
 
 def _says_something(answer: Answer) -> bool:
-    """Whether an answer is not to wait for those of others."""
+    """Returns whether an answer must not wait for those of others."""
     told = answer.leases or answer.lost or answer.cancelled or answer.order
     return bool(told or (answer.refusal and answer.refusal != UNAVAILABLE))
 
@@ -273,7 +273,7 @@ def _spoken_for(of_token: Mapping[str, str | None], address: str) -> Callable[[s
 
 
 def _part(call: Call, ours: Callable[[str], bool]) -> Call:
-    """What of a call concerns the owner of some tokens."""
+    """Returns the part of a call for the owner of some tokens."""
     return call._replace(
         reports=tuple(report for report in call.reports if ours(report.token)),
         signs=tuple(sign for sign in call.signs if ours(sign.token)),
@@ -288,7 +288,7 @@ def _results(answers: Iterable[asyncio.Future[Answer]]) -> dict[asyncio.Future[A
 
 
 def _told(address: str, part: Call, answer: Answer | None) -> _Part:
-    """What a lease server was asked and has answered; one who did not answer, or was not certain, has not heard anything."""
+    """Returns the part of a lease server with its answer. Without a certain answer the part counts as not received."""
     if answer is None or answer.refusal == UNAVAILABLE:
         unheard = (UNAVAILABLE,) * (len(part.reports) + len(part.signs))
         return _Part(address, part, (answer or Answer(part.number))._replace(statuses=unheard), unheard=True)

@@ -70,7 +70,7 @@ _KNOWN_S: Final = (
 
 
 class _PendingAnswer(asyncio.Future[Any]):
-    """What a question will be answered.
+    """The answer to a question, when it arrives.
 
     Args:
         number: of the question.
@@ -132,12 +132,12 @@ class LeaseServerConnection:
             raise _silent(address, error) from None
         if not known:
             writer.close()
-            raise UnreachableError(f"What listens at {address} is not a lease server of this deployment.")
+            raise UnreachableError(f"The server at {address} is not a lease server of this deployment.")
         return cls(reader, writer, address, pending or PendingCalls())
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used."""
+        """Returns whether the connection is open."""
         return not self._task.done()
 
     def call(self, call: Call) -> asyncio.Future[Answer]:
@@ -158,7 +158,7 @@ class LeaseServerConnection:
             self._say(line(HURRY, [answer.number]))
 
     def give_back(self, answer: Answer) -> None:
-        """What was leased without a session goes to others."""
+        """Gives back what was leased without a session."""
         tokens = [lease.token for lease in answer.leases if lease.token]
         if tokens and self.alive:
             number, returned = self._expect()
@@ -195,7 +195,7 @@ class LeaseServerConnection:
 
     def _expect(self) -> tuple[int, _PendingAnswer]:
         if not self.alive:
-            raise UnreachableError("The dispatcher is gone.", hint="Call again in a moment.")
+            raise UnreachableError("The dispatcher has closed the connection.", hint="Repeat the call in a moment.")
         number = next(self._numbers)
         answer = self._waiting[number] = _PendingAnswer(number)
         return number, answer
@@ -230,7 +230,11 @@ class LeaseServerConnection:
             waiting, self._waiting = self._waiting, {}
             for future in waiting.values():
                 if not future.done():
-                    future.set_exception(UnreachableError("The dispatcher is gone.", hint="Call again in a moment."))
+                    future.set_exception(
+                        UnreachableError(
+                            "The dispatcher has closed the connection.", hint="Repeat the call in a moment."
+                        )
+                    )
 
     async def _pong(self, number: Any) -> None:
         """Says when all calls that had come before were handed on."""
@@ -285,17 +289,17 @@ class LeaseServerConnection:
 
 
 async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, secret: str) -> bool:
-    """Whether both ends know the secret, and speak alike."""
+    """Returns whether both ends know the secret and have the same version."""
     greeting = await reader.readline()
     if not greeting:
-        raise ConnectionError("it hung up before it had said anything; too many are connected to it")
+        raise ConnectionError("it closed the connection at once; too many clients are connected to it")
     _, version, nonce = read_line(greeting)
     both = Handshake(address, str(nonce), secrets.token_hex(16))
     writer.write(line(HELLO, both.proof(secret, CALLER), both.caller))
     welcome = await reader.readline()
     if not welcome:
         raise ConnectionError(
-            "it hung up: the secrets differ, it was called by another address than its own, or many strangers call it"
+            "it closed the connection: the secrets differ, the address is not its own, or too many unknown clients are connected"
         )
     kind, said = read_line(welcome)
     return kind == WELCOME and version == VERSION and both.proves(said, secret, WELCOME)
@@ -303,7 +307,7 @@ async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, a
 
 def too_slow() -> UnreachableError:
     """A dispatcher does not answer."""
-    return UnreachableError("The dispatcher does not answer in time.", hint="Call again; nothing is lost.")
+    return UnreachableError("The dispatcher does not answer in time.", hint="Repeat the call. Nothing is lost.")
 
 
 def _silent(address: str, error: Exception) -> UnreachableError:
@@ -338,7 +342,7 @@ class LeaseServers:
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """The number of partitions."""
         return self._connection.rules.partitions
 
     async def owners(self, *, again: bool = False) -> dict[int, str]:
@@ -432,7 +436,7 @@ class LeaseServers:
         return await self._known_to_any(DRAIN_SPARK_WORKER, worker)
 
     async def scarcity(self, queue: str) -> Scarcity:
-        """What a queue has for workers, at all lease servers that answer together; `oldest_us` is an age.
+        """Returns what a queue has for workers, summed over all lease servers that answer. `oldest_us` is an age.
 
         Raises:
             UnreachableError: none answers.
@@ -469,7 +473,7 @@ class LeaseServers:
         return False
 
     async def _ask_all(self, kind: str, *values: Any) -> list[Any]:
-        """What each lease server answers; where it does not, why."""
+        """Returns the answer of each lease server, or its error."""
 
         async def ask(address: str) -> Any:
             try:
@@ -505,7 +509,7 @@ class LeaseServers:
         return str(await self._ask_owner(token, LINES, lines))
 
     async def _ask_owner(self, token: str, kind: str, value: object) -> Any:
-        """What the owner of the partition of a lease answers."""
+        """Asks the owner of the partition of a lease."""
         number = partition_of_token(token)
         if number is None or number >= self.partitions:
             return LOST
@@ -522,7 +526,7 @@ class LeaseServers:
 
 
 def _heard(told: Iterable[Any]) -> list[Any]:
-    """What was answered.
+    """Returns the answers without the errors.
 
     Raises:
         UnreachableError: nothing was.
@@ -535,7 +539,7 @@ def _heard(told: Iterable[Any]) -> list[Any]:
 
 
 def together(told: Iterable[Scarcity]) -> Scarcity:
-    """What several lease servers say of one queue; nothing limits it while one of them has something to give."""
+    """Merges the answers of several lease servers about one queue. Nothing limits the queue while one of them has tasks to give."""
     all_told = list(told)
     ages = [one.oldest_us for one in all_told if one.oldest_us is not None]
     limits = [one.limit for one in all_told if one.limit]

@@ -52,7 +52,7 @@ class LinesBody(Body):
 
 
 class LinesAcceptedView(BaseModel):
-    """How many lines were taken."""
+    """The number of accepted lines."""
 
     taken: int
 

@@ -73,7 +73,7 @@ async def put_output(
 
 
 class _Room(NamedTuple):
-    """What a file may be.
+    """The bounds of an output file.
 
     Attributes:
         place: of the attempt.
@@ -85,7 +85,7 @@ class _Room(NamedTuple):
 
 
 async def _room(api: Api, lease: str, name: str) -> _Room:
-    """What a file of that name may be now; the owner judges again when it is there.
+    """Returns the bounds of a file of that name. The owner of the lease checks them again for the stored file.
 
     Raises:
         Problem: the lease is over, nobody knows at the moment, or there are enough files.
@@ -94,13 +94,17 @@ async def _room(api: Api, lease: str, name: str) -> _Room:
     sizes: dict[str, int] = dict(held["sizes"])
     sizes.pop(name, None)
     if len(sizes) >= MAX_OUTPUTS:
-        raise Problem(problems.CONFLICT, f"The attempt leaves {MAX_OUTPUTS} files behind already.", hint="Pack them.")
+        raise Problem(
+            problems.CONFLICT,
+            f"The attempt already has {MAX_OUTPUTS} output files.",
+            hint="Pack several files into one.",
+        )
     place = outputs_place(TaskKey(*held["key"]), held["attempt"], api.scheduler.connection.rules.partitions)
     return _Room(place, api.settings.outputs.max_bytes - sum(sizes.values()))
 
 
 def _told_bytes(request: Request) -> int:
-    """How many bytes the body has, as its header says; 0: it does not."""
+    """Returns the length of the body from its header; 0: there is no such header."""
     told = request.headers.get("Content-Length", "")
     return int(told[:20]) if told.isdecimal() else 0
 
@@ -122,14 +126,14 @@ async def _received(api: Api, request: Request, scratch: BinaryIO, left: int) ->
 
 
 def _refused(left: int) -> Problem:
-    """What is told of a body that is too large, and not read."""
+    """Returns the problem of a body that is too large."""
     error = too_much(left)
     more = {"reason": error.fields["reason"]}
     return Problem(problems.INVALID, error.message, hint=error.hint, headers={"Connection": "close"}, **more)
 
 
 async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]:
-    """What the owner knows of the attempt of a lease.
+    """Asks the owner of a lease for its attempt.
 
     Raises:
         Problem: the lease is over, or nobody knows at the moment.
@@ -140,7 +144,7 @@ async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]
     if told == OUTPUTS_FULL:
         raise Problem(
             problems.CONFLICT,
-            "The attempt leaves too many files or bytes behind.",
-            hint="Raise outputs.max_bytes, or pack them.",
+            "The attempt has too many output files or bytes.",
+            hint="Raise outputs.max_bytes, or pack the files.",
         )
     raise not_held(told)

@@ -40,7 +40,7 @@ class PendingCall:
         self._ended = True
 
     def concerns(self, address: str) -> bool:
-        """Whether a lease server may still be told something of it."""
+        """Returns whether a part of the call may still be for this lease server."""
         return not self._ended and address not in self._said and (self._to is None or address in self._to)
 
 

@@ -1,4 +1,4 @@
-"""What workers send and are told."""
+"""The models of requests and answers of workers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Outcome = Literal["succeeded", "failed", "aborted", "yielded"]
 
 
 class ErrorBody(Body):
-    """Why a task did not succeed."""
+    """The error of a task."""
 
     code: Annotated[str, Field(min_length=1, max_length=500)]
     args: Annotated[
@@ -103,7 +103,7 @@ class ReportItem(Body):
 
 
 class ReportBody(ReportItem):
-    """How a lease ends."""
+    """The end of a lease."""
 
     outcome: Outcome
 
@@ -134,7 +134,7 @@ class SignBody(Body):
 
 
 class WantBody(Body):
-    """What a worker has room for."""
+    """The tasks that a worker wants from one queue."""
 
     queue: Name
     max: Annotated[int, Field(ge=0, le=MOST_WANTED, description="Free slots")] = 1
@@ -151,7 +151,7 @@ class WantBody(Body):
 
 
 class HeldBody(Body):
-    """What a worker takes for its own."""
+    """The leases that a worker believes to hold."""
 
     count: Annotated[int, Field(ge=0)] = 0
     digest: Annotated[
@@ -210,7 +210,7 @@ RequestId = Annotated[
 
 
 class _RequestBody(Body):
-    """What a caller without a session may want once, however often it says so."""
+    """A request without a session that has the same effect if it is repeated."""
 
     worker: WorkerName = "http"
     request_id: RequestId = ""
@@ -223,7 +223,7 @@ class _RequestBody(Body):
             ValueError: it does not say who it is.
         """
         if self.request_id and "worker" not in self.model_fields_set:
-            raise ValueError("A `request_id` needs a `worker`: requests are told apart by both")
+            raise ValueError("A `request_id` needs a `worker`: both identify the request")
         return self
 
 
@@ -276,7 +276,7 @@ class SignsBody(Body):
 
 
 class LastErrorView(BaseModel):
-    """Why the attempt before did not succeed."""
+    """The error of the previous attempt."""
 
     kind: str
     message: str
@@ -310,7 +310,7 @@ class LeaseView(BaseModel):
 
 
 class StatusView(BaseModel):
-    """What became of a report or a sign of life."""
+    """The result of a report or a heartbeat."""
 
     lease: str
     status: Annotated[
@@ -323,7 +323,7 @@ class StatusView(BaseModel):
 
 
 class ScaleView(BaseModel):
-    """How much work waits for workers."""
+    """The amount of work that waits for workers."""
 
     queue: str
     ready: Annotated[int, Field(description="About how many tasks could be worked on now, by as many workers")]
@@ -340,7 +340,7 @@ class ScaleView(BaseModel):
 
 
 class CommandView(BaseModel):
-    """What a worker is to do."""
+    """A command to a worker."""
 
     type: Annotated[
         Literal["cancel", "list_leases", "drain", "stop"],
@@ -364,14 +364,14 @@ class SyncView(BaseModel):
 
 
 class LeasesView(BaseModel):
-    """What was leased."""
+    """The leases that were granted."""
 
     leases: list[LeaseView]
     queues: list[ScaleView]
 
 
 class StatusesView(BaseModel):
-    """What became of each, in order."""
+    """The result of each item, in order."""
 
     leases: list[StatusView]
 
@@ -393,17 +393,17 @@ class WorkerView(BaseModel):
 
 
 class OrderView(BaseModel):
-    """What a worker was told."""
+    """An order to a worker."""
 
     worker: str
     order: Literal["drain", "stop"]
 
 
 def not_held(said: str) -> Problem:
-    """What a worker is told where the owner of its lease did not take what it said: UNAVAILABLE, or that the lease is over."""
+    """Returns the problem for a worker whose lease is not held: its owner is not available, or the lease has ended."""
     if said == UNAVAILABLE:
         return Problem(problems.UNREACHABLE, "The partition of the lease has no owner at the moment.")
-    return Problem(problems.CONFLICT, "The lease is over, or never was.", hint="Stop working on it.")
+    return Problem(problems.CONFLICT, "The lease has ended, or never existed.", hint="Stop working on it.")
 
 
 def bounded(name: str, value: Any, most: int) -> str | None:
@@ -434,18 +434,18 @@ def bounded(name: str, value: Any, most: int) -> str | None:
 
 
 def scale_view(queue: Scarcity) -> dict[str, Any]:
-    """What waits in a queue."""
+    """Returns the work that waits in a queue."""
     oldest = queue.oldest_us // 1000 if queue.oldest_us is not None else None
     return {"queue": queue.queue, "ready": queue.ready, "oldest_ready_ms": oldest, "limited_by": queue.limit or None}
 
 
 def statuses_view(tokens: Sequence[str], statuses: Sequence[str]) -> list[dict[str, str]]:
-    """What became of each token."""
+    """Returns the result of each token."""
     return [{"lease": token, "status": status} for token, status in zip(tokens, statuses, strict=True)]
 
 
 def sync_view(body: SyncBody, answer: Answer) -> dict[str, Any]:
-    """What a worker is told."""
+    """Returns the answer to a call of a worker."""
     tokens = [result.lease for result in body.results] + [sign.lease for sign in body.progress]
     commands: list[dict[str, Any]] = [{"type": "cancel", "lease": token, "grace_ms": 0} for token in answer.cancelled]
     if answer.order:

@@ -58,7 +58,7 @@ Queue = Annotated[Name, _AS_NAMED, Path()]
 
 
 class WorkerCaller(NamedTuple):
-    """Who speaks for workers.
+    """The caller in the name of a worker.
 
     Attributes:
         token: id of the token that the request shows; empty: none was needed.
@@ -82,7 +82,7 @@ class WorkerCaller(NamedTuple):
         name = f"{worker}@{self.token}"
         if len(name) > MAX_WORKER_CHARS:
             most = MAX_WORKER_CHARS - len(name) + len(worker)
-            raise Problem(problems.INVALID, f"The name of a worker that shows a token has at most {most} characters.")
+            raise Problem(problems.INVALID, f"The name of a worker with a token has at most {most} characters.")
         return name
 
 
@@ -186,7 +186,7 @@ async def lease_task(
         raise Problem(
             problems.NOT_READY,
             f"The task cannot be leased now. {said['why']}",
-            hint="GET …/explain has all that must hold before it starts.",
+            hint="GET …/explain lists all conditions.",
             state=said["task_state"],
         )
     return answer(lease_view(told.leases[0]))
@@ -231,7 +231,7 @@ async def yield_leases(api: Asked, spoken: CallerOfWorker, body: ReportsBody) ->
 
 
 async def _waited(api: Asked, spoken: WorkerCaller, call: Call, *, keeps: bool = False) -> Answer:
-    """What became of a call. What was leased for who may no longer have it, because his token was revoked meanwhile, goes to others.
+    """Waits for the answer to a call. Leases go back if the token of the caller was revoked meanwhile.
 
     Raises:
         Problem: too many wait, and this would do nothing else; or the token no longer holds.

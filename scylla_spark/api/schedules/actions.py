@@ -46,21 +46,21 @@ _LOOKS = (problems.NOT_FOUND,)
 
 
 class SteeredView(BaseModel):
-    """What was done with a schedule."""
+    """The result of a pause or a resume of one schedule."""
 
     name: str
     done: Literal["paused", "resumed"]
 
 
 class PauseBody(Body):
-    """Why, and for how long."""
+    """The reason and the end of a pause."""
 
     note: str = ""
     until: Annotated[Instant | None, Field(description="When it goes on by itself")] = None
 
 
 class ManyBody(Body):
-    """What schedules have in common, all of it."""
+    """The selection of schedules. All given conditions must hold."""
 
     tag: str | None = None
     changed_from: Annotated[Instant | None, Field(description="Changed, paused or resumed last at or after this …")] = (
@@ -76,26 +76,26 @@ class ManyBody(Body):
 
 
 class PauseManyBody(ManyBody):
-    """Which schedules, why, and for how long."""
+    """The selection of schedules, and the reason and the end of their pause."""
 
     note: str = ""
     until: Annotated[Instant | None, Field(description="When they go on by themselves")] = None
 
 
 class ResumeBody(Body):
-    """Where it goes on."""
+    """The point from which a schedule continues."""
 
     begin: Begin = "pause"
 
 
 class ResumeManyBody(ManyBody):
-    """Which schedules, and where they go on."""
+    """The selection of schedules, and the point from which they continue."""
 
     begin: Begin = "pause"
 
 
 class RunBody(Body):
-    """What the run is given."""
+    """The payload of a run."""
 
     payload: Annotated[dict[str, Any] | None, Field(description="Instead of the schedule's own")] = None
 
@@ -108,7 +108,7 @@ class TimesView(BaseModel):
 
 
 class ScheduleExplanationView(BaseModel):
-    """Why a schedule ran or did not."""
+    """The explanation why a schedule ran or did not run."""
 
     name: str
     said: Annotated[list[str], Field(description="Sentences")]
@@ -272,7 +272,7 @@ def _times(api: Asked, name: str, listed: Callable[[list[FireTimes], Calendars],
     series = times_of(entry.schedule.trigger)
     if not series:
         raise ArgumentError(
-            f"{plain} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
+            f"{plain} has a trigger without planned times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
         )
     rows = under_time_ranges(listed(series, plan.calendars), entry.schedule.constraints)
     return answer({"paused": entry.paused, "times": [planned_view(row) for row in rows]})

@@ -28,7 +28,7 @@ Number = Annotated[
 
 
 class BackfillBody(Body):
-    """Which past times are to run, or which past versions of the table that the schedule watches."""
+    """The past times to run, or the past versions of the table that the schedule watches."""
 
     begin: Annotated[
         Version | Instant, Field(description="The first planned time …, or the last version before those that run")

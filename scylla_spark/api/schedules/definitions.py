@@ -65,7 +65,7 @@ class SchedulesView(BaseModel):
 
 
 class RemovalView(BaseModel):
-    """What became, or would become, of a schedule, and of others that wait for it."""
+    """The result of a deletion, or of its dry run, with the effects on other schedules."""
 
     name: str
     change: Literal["removed"]
@@ -87,14 +87,14 @@ class ApplyBody(Body):
 
 
 class ChangesView(BaseModel):
-    """What became, or would become, of each."""
+    """The result for each schedule, or of a dry run."""
 
     changes: dict[str, str]
     dry_run: bool
 
 
 class AppliedView(ChangesView):
-    """What became, or would become, of each, and what may not be meant."""
+    """The result for each schedule, or of a dry run, with warnings."""
 
     warnings: Annotated[list[str], Field(description="Handlers of the set that no dispatcher has")]
 
@@ -255,7 +255,7 @@ def merged(before: Any, patch: Any) -> Any:
 
 
 class _Stored(NamedTuple):
-    """What the planner had when it was asked: the definition, None if there is none; its version."""
+    """The definition that the planner has (None: there is none), and its version."""
 
     text: str | None
     etag: str
@@ -282,7 +282,7 @@ def _put(
     stored = _stored(api, name)
     definition = definition_of({"name": name} | make(stored.text))
     if definition.get("name") != name:
-        raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
+        raise ArgumentError(f"The definition has another name than the path: {name!r}.", hint="Omit `name`.")
     schedule = Schedule.of(definition)
     if needs_match and stored.text == text_of(schedule.definition):
         return _shown(api, name)  # a PUT that is repeated, perhaps since its answer got lost
@@ -311,7 +311,7 @@ def _would_go(api: Api, own: QueueBounds, name: str) -> Response:
 
 
 def losses_of(api: Api, own: QueueBounds, names: Sequence[str]) -> dict[str, Loss]:
-    """What other schedules lose with some that go.
+    """Returns the effects on other schedules when some are deleted.
 
     Args:
         api: to ask through.

@@ -133,7 +133,7 @@ async def put_calendar(api: Asked, name: Name, wanted: CalendarBody) -> Response
     plain = name_of(name)
     days = Days(wanted.days, wanted.notes)
     if strange := sorted(wanted.notes.keys() - days):
-        raise ArgumentError(f"There is a note of {strange[0]}, which is none of the days.")
+        raise ArgumentError(f"There is a note for {strange[0]}, which is not one of the days.")
     await api.planned(lambda: api.scheduler.put_calendar(plain, {day: days.notes.get(day, "") for day in days}))
     return _view(plain, days)
 

@@ -146,7 +146,7 @@ async def test_notification_rule(api: Asked, name: Name) -> Response:
 
 def _named(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     if fields.get("name", name) != name:
-        raise ArgumentError(f"The rule says another name than the path: {name!r}.", hint="Leave out `name`.")
+        raise ArgumentError(f"The rule has another name than the path: {name!r}.", hint="Omit `name`.")
     return {**fields, "name": name}
 
 

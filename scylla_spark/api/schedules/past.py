@@ -26,7 +26,7 @@ _STATE: Final = ("paused", "until", "note", "author", "changed_at")
 
 
 class PastScheduleView(BaseModel):
-    """How a schedule stood at a moment."""
+    """The state and the definition of a schedule at a past time."""
 
     name: str
     state: Annotated[

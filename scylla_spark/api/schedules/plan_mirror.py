@@ -1,4 +1,4 @@
-"""What the planner knows, kept from question to question: only what was written since is read."""
+"""The state of the planner, kept between questions. Each question reads only what was written since the last one."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class StoredText(NamedTuple):
         return cls(entry.name, entry.text)
 
     def is_of(self, own: QueueBounds) -> bool:
-        """Whether it sends into one of some queues."""
+        """Returns whether the schedule sends tasks to one of these queues."""
         return own == ALL_QUEUES or own.has(json.loads(self.text).get("queue", DEFAULT_QUEUE))
 
 

@@ -1,4 +1,4 @@
-"""What the API says of schedules."""
+"""The models of schedules in answers of the API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scylla_spark.io.delta.plan_queries import Row
 
 
 class ListedScheduleView(BaseModel):
-    """How a schedule stands, in short."""
+    """The status of a schedule, in short."""
 
     name: str
     state: Annotated[
@@ -56,7 +56,7 @@ class BranchView(BaseModel):
 
 
 class ScheduleView(ListedScheduleView):
-    """How a schedule stands."""
+    """The status of a schedule."""
 
     until: Annotated[str | None, Field(description="When a pause ends by itself")]
     last_success_at: str | None
@@ -110,7 +110,7 @@ def etag_of(entry: Entry | None) -> str:
 
 
 def listed_schedule(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
-    """How a schedule stands, in short.
+    """The status of a schedule, in short.
 
     Args:
         entry: the schedule.
@@ -140,7 +140,7 @@ def listed_schedule(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
 
 
 def unknown_calendars(entry: Entry, plan: PlanState) -> list[str]:
-    """What to say of calendars that a schedule names and that are not stored."""
+    """Returns a warning for each calendar that a schedule names and that is not stored."""
     names = [key.removeprefix("calendar:") for key in entry.keys if key.startswith("calendar:")]
     return [
         f"There is no calendar {name!r}: until it is put it has no days."
@@ -150,7 +150,7 @@ def unknown_calendars(entry: Entry, plan: PlanState) -> list[str]:
 
 
 def schedule_view(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
-    """How a schedule stands; see `listed_schedule`."""
+    """Returns the status of a schedule; see `listed_schedule`."""
     policies = entry.schedule.policies
     jobs = [
         {

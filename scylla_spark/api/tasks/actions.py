@@ -52,7 +52,7 @@ _OF_ONE = (problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 
 
 class CancelView(KeyView):
-    """What became of a cancel."""
+    """The result of a cancel."""
 
     answer: Annotated[
         Literal["cancelled", "sent"], Field(description='"sent": it stands, and is honoured when a dispatcher reads it')
@@ -66,7 +66,7 @@ class CopyView(KeyView):
 
 
 class MoveBody(Body):
-    """When a task is to run instead: one of both."""
+    """The new time of a task: an instant or a delay."""
 
     scheduled_time: Instant | None = None
     delay: Annotated[Span | None, Field(description="From now")] = None
@@ -86,7 +86,7 @@ async def cancel_task(
 
 
 def grace_of(grace_ms: int | None, *, running: bool) -> int | None:
-    """How long what runs is only asked to end, in milliseconds; None: it is left alone.
+    """Returns the grace of a cancel in milliseconds: how long a running task may take to end before it is killed. None: it goes on.
 
     Raises:
         Problem: a grace is given for what is not to be ended.
@@ -121,7 +121,7 @@ async def retry_task(api: Asked, key: TaskId) -> Response:
 
 
 class _PendingAnswer(NamedTuple):
-    """What became of a cancel.
+    """The result of a cancel.
 
     Attributes:
         state: of the task now; "" where nothing is known of it.
@@ -209,7 +209,7 @@ async def _send_copy(api: Api, copy: Command) -> None:
     """Sends the copy of a task that was cancelled for it.
 
     Raises:
-        Problem: it was not acknowledged; it may exist all the same.
+        Problem: it was not acknowledged; it may exist nevertheless.
     """
     try:
         api.tasks.sent(await api.sent(partial(api.scheduler.connection.send, copy)))
@@ -238,8 +238,8 @@ def _stands(state: str, while_it_runs: str = "") -> Problem:
         return Problem(problems.CONFLICT, "The task runs.", hint=while_it_runs, state=state)
     return Problem(
         problems.CONFLICT,
-        "The task ran when it was asked to end, and is to be tried again.",
-        hint="Ask again before its next attempt.",
+        "The task was running when the cancel arrived, and will be tried again.",
+        hint="Repeat the request before its next attempt.",
         state=state or "unknown",
     )
 

@@ -71,7 +71,7 @@ def rows_of(file: IO[bytes]) -> Iterator[list[Row | Exception]]:
 
 
 def _refused(why: str) -> Problem:
-    return Problem(problems.INVALID, f"The body is no Arrow stream that is taken here: {why}")
+    return Problem(problems.INVALID, f"The Arrow stream is not accepted: {why}")
 
 
 def _taken(message: Any, kind: str) -> Any:
@@ -90,7 +90,7 @@ def _taken(message: Any, kind: str) -> Any:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether a record batch names a compression, which pyarrow does not tell before it has unpacked all of it."""
+    """Returns whether a record batch is compressed. pyarrow reports that only after it has unpacked the batch."""
     message = struct.unpack_from("<I", metadata)[0]
     if metadata[_field(metadata, message, _HEADER_TYPE)] != _RECORD_BATCH:
         return True
@@ -100,7 +100,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(buffer: bytes, table: int, number: int) -> int:
-    """Where a field of a table of FlatBuffers stands; 0: it is missing."""
+    """Returns the position of a field of a FlatBuffers table; 0: the field is missing."""
     vtable = table - struct.unpack_from("<i", buffer, table)[0]
     place = 4 + 2 * number
     if place >= struct.unpack_from("<H", buffer, vtable)[0]:

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class BulkItemView(BaseModel):
-    """What became of one task: `id`, or `problem`. The last line has `accepted` and `refused` instead."""
+    """The result of one task: `id` or `problem`. The last line has `accepted` and `refused` instead."""
 
     index: int | None = None
     id: str | None = None
@@ -248,7 +248,7 @@ class _Answers:
                 place = future.value if future.succeeded() else future.get(timeout=left_s(deadline_us))
             except Exception as error:
                 lost = UnreachableError(
-                    f"Kafka did not acknowledge it ({type(error).__name__}); it may exist all the same."
+                    f"Kafka did not acknowledge it ({type(error).__name__}); it may exist nevertheless."
                 )
                 self._say({"index": index, "problem": problems.problem_of(lost)})
             else:

@@ -1,4 +1,4 @@
-"""How a task is named in the path of a request: see `TaskKey.parse`."""
+"""The name of a task in the path of a request; see `TaskKey.parse`."""
 
 from __future__ import annotations
 

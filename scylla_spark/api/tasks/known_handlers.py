@@ -1,4 +1,4 @@
-"""What dispatchers have told lately of their handlers: who enqueues is warned of a name that nobody knows, and need not wait for it."""
+"""The handlers that dispatchers reported last. They serve to warn of unknown handlers without a delay of the enqueue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class KnownHandlers:
         self._looking: asyncio.Task[None] | None = None
 
     async def now(self) -> Catalogue:
-        """What dispatchers tell now.
+        """Asks all dispatchers for their handlers.
 
         Raises:
             SchedulerError: nobody can say who they are.
@@ -47,7 +47,7 @@ class KnownHandlers:
         return self._known
 
     async def warning(self, command: Command) -> str | None:
-        """What to say of a task whose handler no dispatcher has; None: one has it, or nobody knows what they have.
+        """Returns a warning if no dispatcher has the handler of a task. None: one has it, or the handlers are not known.
 
         Args:
             command: that was sent. Of a queue of workers it may be theirs: they tell nobody what they can run.
@@ -61,11 +61,11 @@ class KnownHandlers:
             await self._renew()
 
     def unknown(self, handler: str | None) -> str | None:
-        """What to say of a name by what dispatchers told last; None: one has it, or nobody knows what they have."""
+        """Returns a warning if no dispatcher had the handler when they were asked last. None: one had it, or that is not known."""
         return None if self._known is None else warning_of(self._known, handler)
 
     def reason(self, queue: str, handler: str | None) -> str | None:
-        """Why tasks of a queue that are due wait, as their dispatcher told last: see `Catalogue.waiting`; None: not known."""
+        """Returns why due tasks of a queue and handler wait, as their dispatcher reported last (`Catalogue.waiting`). None: not known."""
         return None if self._known is None or handler is None else self._known.waiting.get((queue, handler))
 
     def all_unknown(self, handlers: Iterable[str | None]) -> list[str]:

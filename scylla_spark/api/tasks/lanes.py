@@ -36,7 +36,7 @@ class LaneTaskView(KeyView):
 
 
 class LaneView(BaseModel):
-    """What a lane is doing."""
+    """The state of a lane."""
 
     ordering_id: str
     partition: int
@@ -75,8 +75,8 @@ async def skip_lane_head(
     if found["head"] != id_of(wanted):
         raise Problem(
             problems.CONFLICT,
-            "Another task is the head of the lane by now; nothing was done.",
-            hint="Look at the lane again.",
+            "Another task is the head of the lane now. Nothing was done.",
+            hint="Read the lane again.",
         )
     return await cancelled(api, wanted, wait_ms)
 
@@ -116,7 +116,7 @@ def _lane(api: Api, lane: str, limit: int) -> dict[str, Any]:
 
 
 def _seen(api: Api, lane: str, limit: int, own: QueueBounds) -> dict[str, Any]:
-    """What a lane is doing, as far as its tasks are in queues of the caller; a lane may hold tasks of several."""
+    """Returns the state of a lane with the tasks in queues of the caller. A lane may have tasks of several queues."""
     if own == ALL_QUEUES:
         return _lane(api, lane, limit)
     found = _lane(api, lane, _MOST_LOOKED_AT)
@@ -144,7 +144,7 @@ def _queue(api: Api, task: dict[str, Any], own: QueueBounds) -> str | None:
 
 
 def _empty() -> NotFoundError:
-    return NotFoundError("The lane has no open task.", hint="Tasks just enqueued reach the tables within seconds.")
+    return NotFoundError("The lane has no open task.", hint="New tasks reach the tables within seconds.")
 
 
 def _words(asked: LaneAnswer | None) -> tuple[str, str]:

@@ -42,7 +42,7 @@ AsOf = Annotated[Instant | None, Query(description="As it was then, as far as th
 
 
 class ListedView(RunView):
-    """How a task stands, as the tables say."""
+    """The status of a task, from the tables."""
 
     state: State
     reason: Annotated[
@@ -72,13 +72,13 @@ class PageView(BaseModel):
 
 
 class CountView(BaseModel):
-    """How many tasks a filter chooses."""
+    """The number of tasks that match a filter."""
 
     matched: int
 
 
 class TotalView(BaseModel):
-    """How many tasks a queue has in a state."""
+    """The number of tasks of a queue in a state."""
 
     queue: str
     state: State
@@ -86,13 +86,13 @@ class TotalView(BaseModel):
 
 
 class TotalsView(BaseModel):
-    """How many tasks each queue has in each state."""
+    """The number of tasks of each queue by state."""
 
     totals: list[TotalView]
 
 
 class BulkActionView(BaseModel):
-    """What was done to all tasks that a filter chooses."""
+    """The result of an action on all tasks that match a filter."""
 
     matched: int
     sent: Annotated[int, Field(description="Commands that Kafka has acknowledged; 0 with `dry_run`")]
@@ -188,14 +188,14 @@ def _urgency(row: dict[str, Any]) -> str:
 
 
 def _urgency_of(cursor: str) -> Urgency:
-    """What a cursor says.
+    """Reads a cursor.
 
     Raises:
         ArgumentError: it is none of this order.
     """
     priority, enqueued, id = [*cursor.split(".", 2), "", ""][:3]
     if not (_is_number(priority) and _is_number(enqueued) and id):
-        raise ArgumentError("The cursor is none of a list by urgency.", hint="Pass `next` of the page before.")
+        raise ArgumentError("The cursor is not one of a list by urgency.", hint="Pass `next` of the page before.")
     return Urgency(int(priority), int(enqueued), TaskKey.parse(id))
 
 
@@ -221,7 +221,7 @@ def _page(api: Api, wanted: TaskFilter, limit: int, cursor: str | None, as_of: d
 
 
 def _wanted(text: str, own: QueueBounds, now: int) -> TaskFilter:
-    """What a text chooses of the tasks that the caller may see; the bounds hold while rows are read, so pages stay full."""
+    """Reads a filter, limited to the queues of the caller. The limit applies while rows are read, so that pages stay full."""
     return read_filter(text, now)._replace(queues=own)
 
 
@@ -268,7 +268,7 @@ def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:
     """
     if not wanted.conditions:
         raise ArgumentError(
-            "The filter is empty.", hint="To mean all, say so: state:open, state:ended or state:cancelled."
+            "The filter is empty.", hint="To select all tasks, use state:open, state:ended or state:cancelled."
         )
     return wanted._replace(conditions=(*wanted.conditions, OneOf("state", tuple(states))))
 

@@ -1,4 +1,4 @@
-"""What the attempts of a task have written: a page of lines, or a stream of server-sent events that goes on until the task has ended."""
+"""The log lines of a task, as pages or as a stream of server-sent events until the task has ended."""
 
 from __future__ import annotations
 
@@ -128,8 +128,6 @@ def _place(cursor: str | None) -> tuple[int, int, int, bool]:
         return LineFilter().after
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise Problem(
-            problems.INVALID, "The cursor is not one of ours.", hint="Pass `next` of the page before, as it is."
-        )
+        raise Problem(problems.INVALID, "The cursor is not valid.", hint="Pass `next` of the page before, as it is.")
     attempt, epoch, seq, plain = map(int, match.groups())
     return attempt, epoch, seq, bool(plain)

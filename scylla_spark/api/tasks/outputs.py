@@ -66,7 +66,7 @@ async def get_output(api: Asked, key: TaskId, attempt: Number, name: Name) -> Re
         for one in _outputs(api, task, attempt):
             if one.name == plain:
                 return one, one.open()
-        raise NotFoundError(f"Attempt {attempt} has no output {plain[:200]!r}.", hint="Ask for the list of them.")
+        raise NotFoundError(f"Attempt {attempt} has no output {plain[:200]!r}.", hint="GET the list of outputs.")
 
     found, file = await api.slowly(opened)
     return _Download(api, found, file)
@@ -108,7 +108,7 @@ def _outputs(api: Api, key: TaskKey, attempt: int) -> list[TaskOutput]:
     """
     chosen = [one for one in api.tasks.attempts(key, 1, attempt + 1) if one.number == attempt]
     if not chosen:
-        raise NotFoundError(f"The task has no attempt {attempt}.", hint="Ask for the list of its attempts.")
+        raise NotFoundError(f"The task has no attempt {attempt}.", hint="GET the list of attempts.")
     connection = api.scheduler.connection
     files = OutputFiles(connection.settings.outputs_path)
     return outputs_of(chosen, key, files, connection.rules.partitions)

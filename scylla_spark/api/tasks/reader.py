@@ -1,4 +1,4 @@
-"""How tasks stand: what the tables say, and the logs beyond them as the tail has read them."""
+"""The status of single tasks, from the tables and from the logs beyond them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class TaskReader:
         self._own[place.partition] = max(self._own.get(place.partition, -1), place.offset)
 
     def partition(self, key: TaskKey) -> int:
-        """Where the records of a key stand."""
+        """Returns the partition of a key."""
         return partition_of(key.ordering_id, self._connection.rules.partitions)
 
     def status(self, key: TaskKey, *, live: bool = False) -> TaskStatus:
-        """How a task stands.
+        """Returns the status of a task.
 
         Args:
             key: of the task.
@@ -60,7 +60,7 @@ class TaskReader:
         return with_word_of_owner(status, lambda: self._owner(key)) if live else status
 
     def ended(self, key: TaskKey, now: int) -> TaskStatus | None:
-        """How a task stands that is known to have ended; None: it has not, or nobody here knows.
+        """Returns the status of a task that has ended. None: it has not ended, or that is not known here.
 
         What is yet to come can have been cancelled long ago: there the tables, which cost some milliseconds, are not asked.
 
@@ -107,7 +107,7 @@ class TaskReader:
         return told_by_owner(chosen, key, lambda: self._owner(key))
 
     def _owner(self, key: TaskKey) -> str:
-        """Where its dispatcher serves its state; looked up seldom, because calls of workers wait for the same look-up."""
+        """Returns the address of its dispatcher. It is looked up seldom, because calls of workers wait for the same look-up."""
         partition = self.partition(key)
         address, until_us = self._owners.get(partition, ("", 0))
         if boot_us() > until_us:

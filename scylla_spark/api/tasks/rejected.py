@@ -55,7 +55,7 @@ class RejectedPageView(BaseModel):
 
 
 class ReplayView(BaseModel):
-    """What became of refused records."""
+    """The result of a replay of rejected records."""
 
     matched: int
     sent: int
@@ -80,7 +80,7 @@ async def get_rejected_record(
     place = Place(name_of(topic), partition, offset)
     row = await api.slowly(lambda: _records(api).one(place))
     if row is None:
-        raise NotFoundError("No such record was refused, or it has been purged.", hint="GET /v1/rejected lists them.")
+        raise NotFoundError("There is no such rejected record, or it was purged.", hint="GET /v1/rejected lists them.")
     return answer(_shown(row, row["value"]))
 
 

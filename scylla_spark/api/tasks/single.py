@@ -138,7 +138,7 @@ class ConditionView(BaseModel):
 
 
 class ExplanationView(BaseModel):
-    """Why a task is not running."""
+    """The explanation why a task is not running."""
 
     state: str
     why: str
@@ -169,7 +169,7 @@ async def get_task_result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Qu
 
 
 async def explained(api: Api, own: QueueBounds, key: TaskKey) -> dict[str, Any]:
-    """Why a task is not running, for who may ask about some queues; `task_state` is one of a task, `state` may be one of its lane.
+    """Explains why a task is not running, limited to the queues of the caller. `state` may be that of its lane, `task_state` is its own.
 
     Args:
         api: to ask through.
@@ -218,7 +218,7 @@ async def _open_put(api: Api, command: Command, wait: str, wait_ms: int) -> Resp
 
 
 async def _repeated(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
-    """What is answered about a task that was accepted before, by the same command."""
+    """Answers a repeated request for a task that was accepted before."""
     key, partition = command.key, api.tasks.partition(command.key)
     status = await run_in_threadpool(api.tasks.status, key)
     if status.open and wait == "done" and await api.waits.ended(key, partition, wait_ms / 1000):
@@ -231,7 +231,7 @@ async def _repeated(api: Api, command: Command, wait: str, wait_ms: int) -> Resp
 
 
 def _ended(status: TaskStatus, wait: str) -> Response:
-    """What is answered about a task that has ended, so that nothing was sent."""
+    """Answers a request for a task that has ended. Nothing was sent."""
     if wait == "done":
         return answer(result_view(status))
     warning = f"Nothing was sent: the task of this key has ended ({status.state}), and no key runs twice."
@@ -271,7 +271,7 @@ def _accepted(command: Command, place: Place) -> dict[str, Any]:
 def _unique(task: NewTask, idempotency_key: str | None) -> Command:
     """The command of a task that names its key itself."""
     if idempotency_key is not None:
-        raise Problem(problems.INVALID, "Both Idempotency-Key and `unique` are given.", hint="Leave one out.")
+        raise Problem(problems.INVALID, "Both Idempotency-Key and `unique` are given.", hint="Omit one of them.")
     command = task.new_command(now_us())
     check_named(command, task.uniqueness_key)
     return command
@@ -280,7 +280,7 @@ def _unique(task: NewTask, idempotency_key: str | None) -> Command:
 def _named(task: NewTask, name: str) -> Command:
     """The command of a task whose uniqueness key comes from the header."""
     if task.uniqueness_key is not None:
-        raise Problem(problems.INVALID, "Both Idempotency-Key and uniqueness_key are given.", hint="Leave one out.")
+        raise Problem(problems.INVALID, "Both Idempotency-Key and uniqueness_key are given.", hint="Omit one of them.")
     if task.scheduled_time is None:
         raise Problem(
             problems.INVALID,
@@ -291,7 +291,7 @@ def _named(task: NewTask, name: str) -> Command:
 
 
 def _is_repeated(api: Api, command: Command) -> bool:
-    """Whether the same task was enqueued before.
+    """Returns whether the same task was enqueued before.
 
     Raises:
         Problem: another was.

@@ -1,4 +1,4 @@
-"""What the API says of tasks, and how clients write them."""
+"""The models of tasks in requests and answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Span = Annotated[
 
 
 class RetryBody(Body):
-    """When a failed task runs again; what is left out is as its handler, its queue or the deployment says."""
+    """The retry policy of a task. Omitted fields come from its handler, its queue or the deployment."""
 
     max_retries: Annotated[
         int | Literal["inherited"] | None,
@@ -45,7 +45,7 @@ class RetryBody(Body):
 
 
 class TaskBody(Body):
-    """What is to run."""
+    """The data of a task."""
 
     handler: Annotated[
         str | None, Field(description="Name of a registered function; null: the default handler, or a lease")
@@ -120,7 +120,7 @@ class NewTask(TaskBody):
 
 
 class ErrorView(BaseModel):
-    """Why a task or an attempt did not succeed."""
+    """The error of a task or an attempt."""
 
     kind: Annotated[str, Field(description="Class of the exception, or a code of ours")]
     message: str
@@ -131,7 +131,7 @@ class ErrorView(BaseModel):
 
 
 class KeyView(BaseModel):
-    """Which task it is."""
+    """The key of a task."""
 
     id: Annotated[str, Field(description="Names the task in paths")]
     scheduled_time: str
@@ -140,7 +140,7 @@ class KeyView(BaseModel):
 
 
 class ReceiptView(BaseModel):
-    """Where the record of a command stands in the topic `tasks`: it is kept from now on."""
+    """The position of the record of a command in the topic `tasks`. The record is stored."""
 
     partition: int
     offset: Annotated[str, Field(description="As text: offsets grow beyond 2^53")]
@@ -215,7 +215,7 @@ class RunView(KeyView):
 
 
 class RetryView(BaseModel):
-    """When a failed task runs again; "inherited" and null: as its handler, its queue or the deployment says."""
+    """The retry policy of a task. "inherited" and null: the value of its handler, its queue or the deployment."""
 
     max_retries: Annotated[
         int | Literal["inherited"] | None, Field(description="Attempts after the first; null: for ever")
@@ -235,7 +235,7 @@ class EnqueuedView(BaseModel):
 
 
 class TaskView(RunView, EnqueuedView):
-    """How a task stands."""
+    """Returns the status of a task."""
 
     state: State
     payload: dict[str, Any]
@@ -260,7 +260,7 @@ class TaskView(RunView, EnqueuedView):
 
 
 class ResultView(KeyView):
-    """How a task ended, or that it has not."""
+    """The result of a task, or its state if it has not ended."""
 
     ended: bool
     state: State
@@ -270,7 +270,7 @@ class ResultView(KeyView):
 
 
 def task_view(status: TaskStatus) -> dict[str, Any]:
-    """How a task stands."""
+    """Returns the status of a task."""
     return status_view(status) | {
         "error": error_view(status.error),
         "fresh": status.fresh,
@@ -279,7 +279,7 @@ def task_view(status: TaskStatus) -> dict[str, Any]:
 
 
 def result_view(status: TaskStatus) -> dict[str, Any]:
-    """How a task ended, or that it has not."""
+    """The result of a task, or its state if it has not ended."""
     return key_view(status.key) | {
         "ended": not status.open,
         "state": status.state,
@@ -299,7 +299,7 @@ def attempt_view(key: TaskKey, attempt: Attempt) -> dict[str, Any]:
 
 
 def output_view(link: OutputLink) -> dict[str, Any]:
-    """What is known of a file that an attempt has left behind."""
+    """Returns the fields of an output."""
     return link._asdict()
 
 
@@ -315,7 +315,7 @@ def kept_output_view(key: TaskKey, attempt: int, link: OutputLink) -> dict[str, 
 
 
 def error_view(error: Failure | None) -> dict[str, str] | None:
-    """Why something did not succeed."""
+    """Returns the fields of an error."""
     if error is None:
         return None
     told = {"kind": error.kind, "message": error.message, "stack": error.stack}

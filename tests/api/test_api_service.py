@@ -27,7 +27,7 @@ def test_an_address_that_others_reach_is_refused_unless_it_is_said_to_be_trusted
 
 @pytest.mark.parametrize("url", [None, "", "http://tasks.example.com", "tasks.example.com", "ftp://https"])
 def test_an_address_that_others_reach_needs_tls_that_is_declared(url):
-    with pytest.raises(ConfigError, match="travel in clear") as refused:
+    with pytest.raises(ConfigError, match="sent unencrypted") as refused:
         check_address(Api(host="0.0.0.0", tokens="always", public_url=url))
     assert "api.public_url" in (refused.value.hint or "")
     check_address(Api(host="0.0.0.0", tokens="always", public_url=url, trusted_network=True))

@@ -647,7 +647,7 @@ def test_a_head_that_nobody_has_seen_is_not_skipped(client, site):
     assert client.post("/v1/lanes/cust-1:skip_head").status_code == 422
     another = id_of(TaskKey(LATER.time_us - 1, LATER.ordering_id, "ended by now"))
     answer = client.post(f"/v1/lanes/cust-1:skip_head?head={another}")
-    assert (kind(answer), "nothing was done" in answer.json()["detail"]) == ("/problems/conflict", True)
+    assert (kind(answer), "Nothing was done" in answer.json()["detail"]) == ("/problems/conflict", True)
     assert site.connection.sent == []
 
 

@@ -72,7 +72,7 @@ def test_what_could_become_much_memory_or_has_no_meaning_is_refused(name: str) -
     with pytest.raises(Problem) as refused:
         rows(stream(HOSTILE[name]()))
     assert refused.value.status_code == 422
-    assert "The body is no Arrow stream that is taken here" in str(refused.value.detail)
+    assert "The Arrow stream is not accepted" in str(refused.value.detail)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])

@@ -409,7 +409,7 @@ def test_of_a_head_that_has_ended_since_its_page_was_shown_nothing_is_skipped(cl
     )
     append(f"{site.settings.data_dir}/tables", COMPLETIONS, [done])
     answer = sent(client, skipping(page), page)
-    assert (answer.status_code, "nothing was done" in seen(answer), site.connection.sent) == (409, True, [])
+    assert (answer.status_code, "Nothing was done" in seen(answer), site.connection.sent) == (409, True, [])
 
 
 def lane_of(*starts):

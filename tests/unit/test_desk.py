@@ -297,7 +297,7 @@ def test_who_is_not_let_in_hears_why_that_may_be(desk, tmp_path, monkeypatch):
 
     assert "the secrets differ" in asyncio.run(comes_in("guessed"))
     monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_CONNECTIONS", 0)
-    assert "too many are connected" in asyncio.run(comes_in(secret_of(tmp_path)))
+    assert "too many clients are connected" in asyncio.run(comes_in(secret_of(tmp_path)))
 
 
 def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_for_it_goes_back(desk, tmp_path):

@@ -303,7 +303,16 @@ def chosen_by(
     handler: str | None = None,
     partition: int | None = None,
 ) -> TaskFilter:
-    """The filter that the options of a command write; None does not restrict.
+    """Returns the filter of the options of a command; None does not restrict.
+
+    Args:
+        states: of the tasks; `open` means all open states.
+        queue: of the tasks.
+        ordering_id: the lane.
+        start: scheduled at or after this instant.
+        stop: scheduled before this instant.
+        handler: of the tasks.
+        partition: of the tasks.
 
     Raises:
         ArgumentError: there is no such state, or no such instant.

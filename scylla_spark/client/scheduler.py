@@ -336,9 +336,15 @@ class Scheduler:
         return [status_of(entry, plan, now) for entry in chosen(plan, Selection(kind, state, tag, owner), now)]
 
     def pause_schedules(
-        self, *, tag: str | None = None, changed_from: datetime | None = None, changed_until: datetime | None = None, note: str = "",
-        until: datetime | None = None, author: str = "",
-    ) -> list[str]:  # fmt: skip
+        self,
+        *,
+        tag: str | None = None,
+        changed_from: datetime | None = None,
+        changed_until: datetime | None = None,
+        note: str = "",
+        until: datetime | None = None,
+        author: str = "",
+    ) -> list[str]:
         """Pauses all active schedules that have something in common, as `ScheduleHandle.pause` does one; returns their names.
 
         Args:
@@ -358,9 +364,14 @@ class Scheduler:
         )
 
     def resume_schedules(
-        self, *, tag: str | None = None, changed_from: datetime | None = None, changed_until: datetime | None = None,
-        begin: Literal["pause", "now"] = "pause", author: str = "",
-    ) -> list[str]:  # fmt: skip
+        self,
+        *,
+        tag: str | None = None,
+        changed_from: datetime | None = None,
+        changed_until: datetime | None = None,
+        begin: Literal["pause", "now"] = "pause",
+        author: str = "",
+    ) -> list[str]:
         """Resumes all paused schedules that have something in common, from now on; returns their names.
 
         Args:
@@ -528,8 +539,14 @@ class Scheduler:
     # -- access to the HTTP API ------------------------------------------------------------------------------------------
 
     def create_token(
-        self, name: str, scopes: Sequence[str], *, namespaces: Sequence[str] = (), expires_at: datetime | None = None, author: str = ""
-    ) -> str:  # fmt: skip
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        namespaces: Sequence[str] = (),
+        expires_at: datetime | None = None,
+        author: str = "",
+    ) -> str:
         """Makes a token for the HTTP API; its text, which nobody can show again. See `client.tokens.create`.
 
         Args:

@@ -89,10 +89,17 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     import pyarrow as pa
 
     plain = {
-        "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "date": pa.date32(),
-        "binary": pa.binary(), "double": pa.float64(), "array<int>": pa.list_(pa.int32()), "array<string>": pa.list_(pa.string()),
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "date": pa.date32(),
+        "binary": pa.binary(),
+        "double": pa.float64(),
+        "array<int>": pa.list_(pa.int32()),
+        "array<string>": pa.list_(pa.string()),
         "timestamp": pa.timestamp("us", "UTC"),
-    }  # fmt: skip
+    }
 
     def type_of(sql: str) -> pa.DataType:
         if not sql.startswith("struct<"):

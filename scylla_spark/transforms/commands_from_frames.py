@@ -60,9 +60,12 @@ REASONS: Final = {
 }
 _NAME: Final = rf"^{PATTERN}\z"  # in Java "$" would let a last line end pass
 _TYPES: Final[dict[str, tuple[type[T.DataType], ...]]] = {
-    "handler": (T.StringType,), "queue": (T.StringType,), "priority": (T.IntegralType,),
-    "expires": (T.StringType, T.IntegralType, T.DayTimeIntervalType, T.NullType), "tags": (T.ArrayType, T.NullType),
-}  # fmt: skip
+    "handler": (T.StringType,),
+    "queue": (T.StringType,),
+    "priority": (T.IntegralType,),
+    "expires": (T.StringType, T.IntegralType, T.DayTimeIntervalType, T.NullType),
+    "tags": (T.ArrayType, T.NullType),
+}
 _STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
 
 

@@ -83,9 +83,15 @@ def _rows(some: list[_Read]) -> LogRows:
 def _add(columns: dict[str, list[Any]], message: LogMessage, record: LogRecord) -> None:
     key, count = record.key, len(record.lines)
     same = {
-        "partition_id": message.partition, "hour": key.hour, "scheduled_time": key.time_us, "ordering_id": key.ordering_id,
-        "uniqueness_key": key.uniqueness_key, "attempt": record.attempt, "epoch": record.epoch, "log_offset": message.offset,
-    }  # fmt: skip
+        "partition_id": message.partition,
+        "hour": key.hour,
+        "scheduled_time": key.time_us,
+        "ordering_id": key.ordering_id,
+        "uniqueness_key": key.uniqueness_key,
+        "attempt": record.attempt,
+        "epoch": record.epoch,
+        "log_offset": message.offset,
+    }
     for name, value in same.items():
         columns[name] += [value] * count
     told = zip(*record.lines, strict=True)

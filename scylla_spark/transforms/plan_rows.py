@@ -64,31 +64,53 @@ def plan_rows(group: Group, offset: int) -> Iterator[PlanRow]:
 
 def _put(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     fields = change[2]
-    yield SCHEDULES.name, {
-        "name": change[1], "revision": fields["revision"], "changed_at": iso(fields["changed_us"]), "change": "put",
-        "until": _iso(fields.get("until_us", 0)),
-        "definition": fields["text"], "handler": fields["handler"], "paused": fields["paused"], "note": fields["note"],
-        "author": fields["author"],
-    }  # fmt: skip
+    yield (
+        SCHEDULES.name,
+        {
+            "name": change[1],
+            "revision": fields["revision"],
+            "changed_at": iso(fields["changed_us"]),
+            "change": "put",
+            "until": _iso(fields.get("until_us", 0)),
+            "definition": fields["text"],
+            "handler": fields["handler"],
+            "paused": fields["paused"],
+            "note": fields["note"],
+            "author": fields["author"],
+        },
+    )
 
 
 def _set(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     fields = change[2]
     if "paused" in fields:
         until_us = fields["until_us"]
-        yield SCHEDULES.name, {
-            "name": change[1], "changed_at": iso(fields["changed_us"]), "change": "paused" if fields["paused"] else "resumed",
-            "paused": fields["paused"], "until": iso(until_us) if until_us else None, "note": fields["note"],
-            "author": fields["author"],
-        }  # fmt: skip
+        yield (
+            SCHEDULES.name,
+            {
+                "name": change[1],
+                "changed_at": iso(fields["changed_us"]),
+                "change": "paused" if fields["paused"] else "resumed",
+                "paused": fields["paused"],
+                "until": iso(until_us) if until_us else None,
+                "note": fields["note"],
+                "author": fields["author"],
+            },
+        )
 
 
 def _drop(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     fields = change[2]
-    yield SCHEDULES.name, {
-        "name": change[1], "revision": fields["revision"], "changed_at": iso(fields["at_us"]), "change": "removed",
-        "author": fields["author"],
-    }  # fmt: skip
+    yield (
+        SCHEDULES.name,
+        {
+            "name": change[1],
+            "revision": fields["revision"],
+            "changed_at": iso(fields["at_us"]),
+            "change": "removed",
+            "author": fields["author"],
+        },
+    )
 
 
 def _job(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -96,9 +118,15 @@ def _job(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     if job is None:
         yield JOBS.name, {**common, "state": "joined"}
         return
-    yield JOBS.name, {
-        **common, "state": job["state"], "planned_at": _iso(job["planned_us"]), "seen": json.dumps(job["latches"], ensure_ascii=False),
-    }  # fmt: skip
+    yield (
+        JOBS.name,
+        {
+            **common,
+            "state": job["state"],
+            "planned_at": _iso(job["planned_us"]),
+            "seen": json.dumps(job["latches"], ensure_ascii=False),
+        },
+    )
 
 
 def _fire(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -106,24 +134,45 @@ def _fire(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     key = fire.get("key")
     task = {"scheduled_time": iso(key[0]), "ordering_id": key[1], "uniqueness_key": key[2]} if key else {}
     common = {
-        "schedule": change[1], "generation": fire.get("generation") or None, "revision": fire["revision"],
+        "schedule": change[1],
+        "generation": fire.get("generation") or None,
+        "revision": fire["revision"],
         "planned_at": _iso(fire["planned_us"]),
-    }  # fmt: skip
-    yield FIRES.name, {
-        **common, **task, "until_at": _iso(fire.get("until_us", 0)), "decided_at": iso(fire["at_us"]), "verdict": fire["verdict"],
-        "why": fire["why"], "by_hand": fire.get("by_hand", False), "values": fire.get("values"),
-    }  # fmt: skip
+    }
+    yield (
+        FIRES.name,
+        {
+            **common,
+            **task,
+            "until_at": _iso(fire.get("until_us", 0)),
+            "decided_at": iso(fire["at_us"]),
+            "verdict": fire["verdict"],
+            "why": fire["why"],
+            "by_hand": fire.get("by_hand", False),
+            "values": fire.get("values"),
+        },
+    )
     if fire.get("ends_job", True) and fire.get("generation"):
         yield JOBS.name, {**common, **task, "state": fire["verdict"], "changed_at": iso(fire["at_us"])}
 
 
 def _end(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     _, name, generation, outcome, started_us, finished_us, key = change[:7]
-    yield JOBS.name, {
-        "schedule": name, "generation": generation, "state": "ended", "changed_at": iso(at_us), "outcome": outcome,
-        "started_at": _iso(started_us), "finished_at": _iso(finished_us), "scheduled_time": iso(key[0]), "ordering_id": key[1],
-        "uniqueness_key": key[2],
-    }  # fmt: skip
+    yield (
+        JOBS.name,
+        {
+            "schedule": name,
+            "generation": generation,
+            "state": "ended",
+            "changed_at": iso(at_us),
+            "outcome": outcome,
+            "started_at": _iso(started_us),
+            "finished_at": _iso(finished_us),
+            "scheduled_time": iso(key[0]),
+            "ordering_id": key[1],
+            "uniqueness_key": key[2],
+        },
+    )
 
 
 def _calendar(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -135,9 +184,13 @@ def _calendar(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]
 def _queue(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     read = read_definition_change(change)
     common = {
-        "name": read.name, "revision": read.revision, "changed_at": iso(read.changed_us), "deleted": read.stored is None,
-        "author": read.author, "request_id": read.request,
-    }  # fmt: skip
+        "name": read.name,
+        "revision": read.revision,
+        "changed_at": iso(read.changed_us),
+        "deleted": read.stored is None,
+        "author": read.author,
+        "request_id": read.request,
+    }
     if read.stored is None:
         yield QUEUES.name, common
         return
@@ -156,30 +209,42 @@ def _main_fields(text: str) -> dict[str, Any]:
 def _token(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     id, stored = read_token_change(change)
     common = {
-        "id": id, "changed_at": iso(at_us), "deleted": stored is None, "author": change[2]["author"],
+        "id": id,
+        "changed_at": iso(at_us),
+        "deleted": stored is None,
+        "author": change[2]["author"],
         "request_id": change[2].get("request", ""),
-    }  # fmt: skip
+    }
     if stored is None:
         yield TOKENS.name, common
         return
-    yield TOKENS.name, {
-        **common, "name": stored.name, "scopes": json.dumps(stored.scopes), "namespaces": json.dumps(stored.namespaces),
-        "expires_at": iso(stored.expires_us) if stored.expires_us is not None else None, "revoked": stored.revoked,
-    }  # fmt: skip
+    yield (
+        TOKENS.name,
+        {
+            **common,
+            "name": stored.name,
+            "scopes": json.dumps(stored.scopes),
+            "namespaces": json.dumps(stored.namespaces),
+            "expires_at": iso(stored.expires_us) if stored.expires_us is not None else None,
+            "revoked": stored.revoked,
+        },
+    )
 
 
 def _rule(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     read = read_definition_change(change)
     common = {
-        "name": read.name, "revision": read.revision, "changed_at": iso(read.changed_us), "deleted": read.stored is None,
-        "author": read.author, "request_id": read.request,
-    }  # fmt: skip
+        "name": read.name,
+        "revision": read.revision,
+        "changed_at": iso(read.changed_us),
+        "deleted": read.stored is None,
+        "author": read.author,
+        "request_id": read.request,
+    }
     if read.stored is None:
         yield NOTIFICATION_RULES.name, common
         return
-    yield NOTIFICATION_RULES.name, {
-        **common, "definition": read.stored.text, "channel": _channel(read.stored.text)
-    }  # fmt: skip
+    yield NOTIFICATION_RULES.name, {**common, "definition": read.stored.text, "channel": _channel(read.stored.text)}
 
 
 def _channel(text: str) -> str | None:
@@ -192,10 +257,20 @@ def _channel(text: str) -> str | None:
 
 def _refuse(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     _, offset, append_us, reason, detail, text, size = change
-    yield REFUSED, {
-        "day": iso(append_us)[:10], "topic": "schedules", "partition_id": 0, "offset": offset, "appended_at": iso(append_us),
-        "reason": reason, "detail": detail, "value": b64encode(text.encode()).decode(), "value_bytes": size,
-    }  # fmt: skip
+    yield (
+        REFUSED,
+        {
+            "day": iso(append_us)[:10],
+            "topic": "schedules",
+            "partition_id": 0,
+            "offset": offset,
+            "appended_at": iso(append_us),
+            "reason": reason,
+            "detail": detail,
+            "value": b64encode(text.encode()).decode(),
+            "value_bytes": size,
+        },
+    )
 
 
 def _audit(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -208,7 +283,16 @@ def _iso(us: int) -> str | None:
 
 
 _ROWS: Final[dict[str, Callable[[Change, int], Iterator[tuple[str, dict[str, Any]]]]]] = {
-    "put": _put, "set": _set, "drop": _drop, "job": _job, "fire": _fire, "end": _end, "calendar": _calendar, QUEUE: _queue,
-    TOKEN: _token, RULE: _rule,
-    "refuse": _refuse, AUDIT: _audit,
-}  # fmt: skip
+    "put": _put,
+    "set": _set,
+    "drop": _drop,
+    "job": _job,
+    "fire": _fire,
+    "end": _end,
+    "calendar": _calendar,
+    QUEUE: _queue,
+    TOKEN: _token,
+    RULE: _rule,
+    "refuse": _refuse,
+    AUDIT: _audit,
+}

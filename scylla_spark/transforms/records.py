@@ -322,9 +322,17 @@ def _rejected(record: _Record, reason: str, detail: str) -> _Row:
     key = key[:_KEPT_KEY_BYTES] if key is not None else None
     kept = value[:_KEPT_VALUE_BYTES] if value is not None else None
     cells = {
-        "kind": REJECT, "partition_id": record.partition, "day": at.date(), "offset": record.offset, "appended_at": at,
-        "reason": reason, "detail": detail, "key": key, "value": kept, "value_bytes": len(value or b""),
-    }  # fmt: skip
+        "kind": REJECT,
+        "partition_id": record.partition,
+        "day": at.date(),
+        "offset": record.offset,
+        "appended_at": at,
+        "reason": reason,
+        "detail": detail,
+        "key": key,
+        "value": kept,
+        "value_bytes": len(value or b""),
+    }
     return _Row(cells, FIXED_BYTES + most_bytes(detail) + len(key or b"") + len(kept or b""))
 
 
@@ -383,13 +391,24 @@ _NO_DATA: Final = (None,) * len(NEWEST)
 def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
     failure = fact.failure
     cells = {
-        "kind": COMPLETION if fact.terminal else ATTEMPT, **_key_columns(record.partition, fact.key), "attempt": fact.attempt,
-        "outcome": fact.outcome, "epoch": fence.epoch, "planned_at": _instant(fact.planned_us), "started_at": _instant(fact.started_us),
-        "finished_at": _instant(fact.finished_us), "used": fact.used, "result": fact.result,
-        "error_class": failure.kind if failure else None, "error_message": failure.message if failure else None,
-        "error_stack": failure.stack if failure else None, "fact_offset": record.offset, "next_at": _instant(fact.next_us or 0),
-        "work": _work(fact.work), **{name: getattr(fact.work, name, None) for name in COLUMNS},
-    }  # fmt: skip
+        "kind": COMPLETION if fact.terminal else ATTEMPT,
+        **_key_columns(record.partition, fact.key),
+        "attempt": fact.attempt,
+        "outcome": fact.outcome,
+        "epoch": fence.epoch,
+        "planned_at": _instant(fact.planned_us),
+        "started_at": _instant(fact.started_us),
+        "finished_at": _instant(fact.finished_us),
+        "used": fact.used,
+        "result": fact.result,
+        "error_class": failure.kind if failure else None,
+        "error_message": failure.message if failure else None,
+        "error_stack": failure.stack if failure else None,
+        "fact_offset": record.offset,
+        "next_at": _instant(fact.next_us or 0),
+        "work": _work(fact.work),
+        **{name: getattr(fact.work, name, None) for name in COLUMNS},
+    }
     texts = (
         *fact.key[1:],
         fact.result,

@@ -145,9 +145,15 @@ class Conversation:
     """
 
     def __init__(
-        self, site: Site, worker: tuple[str, str], about: str, *, wishes: Wishes, room: Callable[[], int],
+        self,
+        site: Site,
+        worker: tuple[str, str],
+        about: str,
+        *,
+        wishes: Wishes,
+        room: Callable[[], int],
         arrived: Callable[[Sequence[Lease]], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._site = site
         self._worker, self._session = worker
         self._wishes = wishes
@@ -406,5 +412,10 @@ def _is_taken(reply: Reply) -> bool:
 def _line(one: LeasedLine) -> dict[str, Any]:
     fields = None if one.fields is None else json.loads(one.fields)
     return {
-        "seq": one.seq, "at": iso(one.at_us), "stream": one.stream, "level": one.level, "text": one.text, "fields": fields,
-    }  # fmt: skip
+        "seq": one.seq,
+        "at": iso(one.at_us),
+        "stream": one.stream,
+        "level": one.level,
+        "text": one.text,
+        "fields": fields,
+    }

@@ -127,9 +127,13 @@ class Ledger:
         if results or told or self._list:
             wait_ms = 0
         body = item_text(
-            seq=self._sequence, session=self._session, want=wants, wait_ms=wait_ms, held=held,
+            seq=self._sequence,
+            session=self._session,
+            want=wants,
+            wait_ms=wait_ms,
+            held=held,
             raw={"results": _array(results.values()), "progress": _array(told.values()), "self": self._about},
-        )  # fmt: skip
+        )
         lists, self._list = self._list, False
         taken = tuple((token, self._signs.pop(token)) for token in told)
         return Call(self._sequence, body.encode(), tuple(results), taken, lists, wait_ms)

@@ -34,7 +34,7 @@ def work(
         lease: the task.
         spans: makes a span of the attempt; None: nobody asks for one.
         heard: in which the handler runs: its lines have been told when it is left.
-    """  # fmt: skip
+    """
     handler = handler_of(handlers, lease)
     if handler is None:
         name = lease.task.handler

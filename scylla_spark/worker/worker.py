@@ -59,9 +59,18 @@ class Worker:
     """
 
     def __init__(
-        self, url: str, queue: str | None = None, *, queues: Sequence[str] = (), name: str | None = None, token: str | None = None,
-        slots: int = 4, lease: object = None, ssl: tls.SSLContext | None = None, ca: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        queue: str | None = None,
+        *,
+        queues: Sequence[str] = (),
+        name: str | None = None,
+        token: str | None = None,
+        slots: int = 4,
+        lease: object = None,
+        ssl: tls.SSLContext | None = None,
+        ca: str | None = None,
+    ) -> None:
         names = ((queue,) if queue is not None else ()) + ((queues,) if isinstance(queues, str) else tuple(queues))
         if not names or not all(map(is_name, names)):
             raise ArgumentError(f"{names!r} names no queues.", hint='Pass queue="gpu", or queues=["gpu", "cpu"].')
@@ -152,7 +161,7 @@ class Worker:
             SetupError: OpenTelemetry is not installed, or an exporter that its variables name.
             ConflictError: another worker has taken the name, or the token does not let it in.
             UnreachableError: what answers is no API.
-        """  # fmt: skip
+        """
         source = source_of(handlers)
         known = resolved(source)
         place: Callable[[], Workplace]

@@ -82,7 +82,7 @@ class TaskBody(Body):
         Args:
             key: of the task; None: made from `more`.
             now: microseconds since the epoch.
-            **more: further arguments of `client.tasks.arguments.command`.
+            **more: further arguments of `EnqueueOptions`, and the parts of the key.
 
         Raises:
             ArgumentError: a value cannot be written.

@@ -74,8 +74,10 @@ def asks_for_unique(unique: object, uniqueness_key: object) -> bool:
         raise ArgumentError(f"unique is {shown(unique)}.", hint='Pass "open", or leave it out.', reason="wrong_value")
     if uniqueness_key is None:
         raise ArgumentError(
-            "A unique task needs a uniqueness_key.", hint="Without one a new key is made up, which nobody has.", reason="missing_field",
-        )  # fmt: skip
+            "A unique task needs a uniqueness_key.",
+            hint="Without one a new key is made up, which nobody has.",
+            reason="missing_field",
+        )
     return True
 
 

@@ -56,9 +56,14 @@ class EnqueueResult:
     """
 
     def __init__(
-        self, connection: Connection, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = (), *,
+        self,
+        connection: Connection,
+        sent: int,
+        ends: dict[int, int],
+        refused: tuple[Refused, ...] = (),
+        *,
         keys: tuple[TaskKey, ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sent = sent
         self.keys = keys
         self.refused = refused

@@ -286,8 +286,13 @@ def told_by_owner(
         return list(attempts)
     time_us, ordering_id, uniqueness_key = key
     asked = ask(
-        address(), "attempt", timeout_s=_PATIENCE_S, scheduled_time=iso(time_us), ordering_id=ordering_id, uniqueness_key=uniqueness_key
-    )  # fmt: skip
+        address(),
+        "attempt",
+        timeout_s=_PATIENCE_S,
+        scheduled_time=iso(time_us),
+        ordering_id=ordering_id,
+        uniqueness_key=uniqueness_key,
+    )
     return [*attempts[:-1], _told(last, asked) if asked is not None else last]
 
 
@@ -298,9 +303,10 @@ def _told(attempt: Attempt, asked: dict[str, Any]) -> Attempt:
     return replace(
         attempt,
         **read_said(asked),
-        heard_at=_instant(asked.get("heard_at")), lease_until=_instant(asked.get("lease_until")),
+        heard_at=_instant(asked.get("heard_at")),
+        lease_until=_instant(asked.get("lease_until")),
         deadline=_instant(asked.get("deadline")) or attempt.deadline,
-    )  # fmt: skip
+    )
 
 
 def _instant(text: object) -> datetime | None:

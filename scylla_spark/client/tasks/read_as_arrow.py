@@ -22,18 +22,43 @@ if TYPE_CHECKING:
 _MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
 _KEY: Final = {"scheduled_time": "time", "ordering_id": "text", "uniqueness_key": "text"}
 _OF_TASKS: Final = {
-    **_KEY, "state": "text", "queue": "text", "handler": "text", "priority": "number", "attempts": "number",
-    "next_attempt_at": "time", "enqueued_at": "time", "ended_at": "time", "cancel_requested": "yes or no", "error_class": "text",
+    **_KEY,
+    "state": "text",
+    "queue": "text",
+    "handler": "text",
+    "priority": "number",
+    "attempts": "number",
+    "next_attempt_at": "time",
+    "enqueued_at": "time",
+    "ended_at": "time",
+    "cancel_requested": "yes or no",
+    "error_class": "text",
     "tags": "texts",
-}  # fmt: skip
+}
 _OF_ATTEMPTS: Final = {
-    **_KEY, "attempt": "number", "outcome": "text", "planned_at": "time", "started_at": "time", "finished_at": "time",
-    "next_at": "time", "result": "text", "error_class": "text", "error_message": "text", "error_stack": "text",
-}  # fmt: skip
+    **_KEY,
+    "attempt": "number",
+    "outcome": "text",
+    "planned_at": "time",
+    "started_at": "time",
+    "finished_at": "time",
+    "next_at": "time",
+    "result": "text",
+    "error_class": "text",
+    "error_message": "text",
+    "error_stack": "text",
+}
 _OF_LINES: Final = {
-    **_KEY, "attempt": "number", "epoch": "large number", "seq": "number", "at": "time", "stream": "text", "level": "text",
-    "text": "text", "fields": "text",
-}  # fmt: skip
+    **_KEY,
+    "attempt": "number",
+    "epoch": "large number",
+    "seq": "number",
+    "at": "time",
+    "stream": "text",
+    "level": "text",
+    "text": "text",
+    "fields": "text",
+}
 
 
 class TaskTables:

@@ -176,9 +176,11 @@ def check_named(command: Command, uniqueness_key: object) -> None:
     """
     if uniqueness_key is None:
         raise ArgumentError(
-            "A unique task needs a uniqueness_key.", hint="Without one a new key is made up, which nobody has.",
-            reason="missing_field", key=str(command.key),
-        )  # fmt: skip
+            "A unique task needs a uniqueness_key.",
+            hint="Without one a new key is made up, which nobody has.",
+            reason="missing_field",
+            key=str(command.key),
+        )
 
 
 def key_exists(command: Command, holder: TaskKey) -> ConflictError:
@@ -190,8 +192,10 @@ def key_exists(command: Command, holder: TaskKey) -> ConflictError:
     """
     return ConflictError(
         f"The key {command.key.uniqueness_key!r} exists in the lane {command.key.ordering_id!r}: {holder} has it.",
-        hint="It is free once that has ended, if the queue says key_reuse = when_done.", reason=KEY_EXISTS, holder=str(holder),
-    )  # fmt: skip
+        hint="It is free once that has ended, if the queue says key_reuse = when_done.",
+        reason=KEY_EXISTS,
+        holder=str(holder),
+    )
 
 
 def _name(key: TaskKey) -> Name:

@@ -92,9 +92,17 @@ class Engine:
         ownership = Ownership(state, gates, waiting, cancels, runs, book, names, rates)
         unloading = Unloading(state, gates, waiting, rates)
         release = Release(
-            state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects, rates=rates,
-            shares=shares, durations=durations,
-        )  # fmt: skip
+            state,
+            ready,
+            waiting=waiting,
+            cancels=cancels,
+            runs=runs,
+            recorder=recorder,
+            defects=defects,
+            rates=rates,
+            shares=shares,
+            durations=durations,
+        )
         self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._names, self._rates, self._shares = names, rates, shares
@@ -114,9 +122,17 @@ class Engine:
             names=names,
         )
         self._outcomes = Outcomes(
-            state, waiting=waiting, runs=runs, judging=judging, follow_ups=FollowUpsOfRuns(state, runs, recorder), book=book,
-            ownership=ownership, defects=defects, durations=durations, names=names,
-        )  # fmt: skip
+            state,
+            waiting=waiting,
+            runs=runs,
+            judging=judging,
+            follow_ups=FollowUpsOfRuns(state, runs, recorder),
+            book=book,
+            ownership=ownership,
+            defects=defects,
+            durations=durations,
+            names=names,
+        )
 
     # -- time -------------------------------------------------------------------------------------------------------------
 

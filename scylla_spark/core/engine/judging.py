@@ -92,10 +92,20 @@ class Judging:
         )
         asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(
-            entry.key, invocation.attempt, verdict, outcome.started_us, outcome.finished_us, invocation.planned_us, used,
-            next_us, outcome.result, outcome.failure, asked,
-            outcome.work if next_us is None else _kept(entry, outcome.work), *named,
-        )  # fmt: skip
+            entry.key,
+            invocation.attempt,
+            verdict,
+            outcome.started_us,
+            outcome.finished_us,
+            invocation.planned_us,
+            used,
+            next_us,
+            outcome.result,
+            outcome.failure,
+            asked,
+            outcome.work if next_us is None else _kept(entry, outcome.work),
+            *named,
+        )
 
     def _wait_us(self, run: Run, outcome: Outcome, used: int) -> int:
         if outcome.wait_ms is not None:

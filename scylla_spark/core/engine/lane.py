@@ -215,9 +215,26 @@ class Lane:
     """
 
     __slots__ = (
-        "_aside", "_heap", "_holding", "active", "asked_us", "beyond", "covers", "depth", "entries", "frontier", "held",
-        "missed", "ordering_id", "out", "reloading", "stamp", "state", "tried_left", "untouched",
-    )  # fmt: skip
+        "_aside",
+        "_heap",
+        "_holding",
+        "active",
+        "asked_us",
+        "beyond",
+        "covers",
+        "depth",
+        "entries",
+        "frontier",
+        "held",
+        "missed",
+        "ordering_id",
+        "out",
+        "reloading",
+        "stamp",
+        "state",
+        "tried_left",
+        "untouched",
+    )
 
     def __init__(self, ordering_id: str, holding: Holding) -> None:
         self._holding = holding

@@ -212,8 +212,14 @@ class Release:
             partition.reassure(lane)
             lane.state = STARTING
             start = Fact(
-                entry.key, entry.attempt + 1, STARTED, now, planned_us=entry.planned_us, used=entry.used + 1, work=left_behind(entry)
-            )  # fmt: skip
+                entry.key,
+                entry.attempt + 1,
+                STARTED,
+                now,
+                planned_us=entry.planned_us,
+                used=entry.used + 1,
+                work=left_behind(entry),
+            )
             self._recorder.record(partition, start, now)
             return None
         return self._start(turn, entry, retry, entry.attempt + 1)

@@ -199,6 +199,11 @@ def start_of(run: Run, began_us: int, note: WorkNote | None = None) -> Fact:
     invocation, entry, before = run.invocation, run.entry, left_behind(run.entry)
     used = entry.used + (0 if entry.attempt >= invocation.attempt else 1)
     return Fact(
-        entry.key, invocation.attempt, STARTED, began_us, planned_us=invocation.planned_us, used=used,
+        entry.key,
+        invocation.attempt,
+        STARTED,
+        began_us,
+        planned_us=invocation.planned_us,
+        used=used,
         work=note.after(before) if note is not None else before,
-    )  # fmt: skip
+    )

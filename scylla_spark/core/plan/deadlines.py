@@ -122,7 +122,7 @@ class Deadlines:
         generation = run.generation if run is not None else 0
         self._journal.fire(
             entry, generation=generation, planned_us=planned_us, at_us=now, verdict=verdict, why=why, ends_job=False
-        )  # fmt: skip
+        )
         fields = {"schedule": entry.name, "planned": iso(planned_us)}
         name = f"schedule.{verdict}"
         self._telling.later(Occurrence(f"event:{name}", {"event": {"name": name, **fields}}, fields))

@@ -36,8 +36,14 @@ class EndedRuns:
     """
 
     def __init__(
-        self, journal: Journal, launching: Launching, telling: Telling, answers: Answers, defects: Defects, after: AfterRun
-    ) -> None:  # fmt: skip
+        self,
+        journal: Journal,
+        launching: Launching,
+        telling: Telling,
+        answers: Answers,
+        defects: Defects,
+        after: AfterRun,
+    ) -> None:
         self._journal = journal
         self._state = journal.state
         self._launching = launching

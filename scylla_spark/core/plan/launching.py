@@ -266,9 +266,15 @@ class Launching:
         self._launch(entry, entry.schedule, job, now, now, more, _Given(payload, promised=left))
 
     def _launch(
-        self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, more: Mapping[str, Any],
+        self,
+        entry: Entry,
+        schedule: Schedule,
+        job: Job,
+        now: int,
+        starts_us: int,
+        more: Mapping[str, Any],
         given: _Given | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         given = given or _Given()
         work, unique = schedule.work, f"{entry.name}/{iso(job.planned_us)}/{job.generation}"
         own = unique if more.get("by_hand") or is_parallel(schedule) else lane_of(entry)
@@ -282,16 +288,34 @@ class Launching:
             )
             return
         command = Command(
-            ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
-            work.timeout_ms, work.retry, now, tags=tags_of_runs((*given.tags, *schedule.tags)),
+            ENQUEUE,
+            key,
+            0,
+            work.handler,
+            work.queue,
+            text,
+            work.priority if given.priority is None else given.priority,
+            work.timeout_ms,
+            work.retry,
+            now,
+            tags=tags_of_runs((*given.tags, *schedule.tags)),
             expires_ms=None if more.get("by_hand") else expires_ms(schedule, job, starts_us),
-        )  # fmt: skip
+        )
         promised = promised_us(schedule, job.planned_us) if given.promised is None else given.promised
         rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
-            entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
-            **({"rated": True} if rated else {}), **({PROMISED: promised} if any(promised) else {}), **seen_of(entry, job), **more,
-        )  # fmt: skip
+            entry,
+            generation=job.generation,
+            planned_us=job.planned_us,
+            at_us=now,
+            verdict=LAUNCHED,
+            why="",
+            key=key,
+            **({"rated": True} if rated else {}),
+            **({PROMISED: promised} if any(promised) else {}),
+            **seen_of(entry, job),
+            **more,
+        )
         moves = (
             () if BACKFILL_OF in more else handed_over(entry, job, now)
         )  # its versions are past: new ones go on where they stand

@@ -44,8 +44,14 @@ class MissingHandlers:
             return
         why = f"no dispatcher has the handler {entry.handler!r}, and a run has waited for it while {_MOST_TIMES} planned times passed"
         self._journal.fire(
-            entry, generation=run.generation, planned_us=run.planned_us, at_us=now, verdict=NO_HANDLER, why=why, ends_job=False
-        )  # fmt: skip
+            entry,
+            generation=run.generation,
+            planned_us=run.planned_us,
+            at_us=now,
+            verdict=NO_HANDLER,
+            why=why,
+            ends_job=False,
+        )
         self._definitions.stop(entry, f"paused: {why}", "planner", now)
 
     def _waits(self, entry: Entry, now: int) -> Run | None:

@@ -113,15 +113,28 @@ class Planner:
         happenings = Happenings(self._telling, answers)
         calendars = Calendars(self._journal, groups, self._timing, self._defects, answers, definitions.listeners)
         stepwise: dict[str, Stepwise] = {
-            "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume,
-            "put_queue": queues.put, "delete_queue": queues.delete, "put_token": tokens.put, "delete_token": tokens.delete,
-            "put_rule": rules.put, "delete_rule": rules.delete,
-        }  # fmt: skip
+            "put": definitions.put,
+            "delete": definitions.delete,
+            "pause": definitions.pause,
+            "resume": definitions.resume,
+            "put_queue": queues.put,
+            "delete_queue": queues.delete,
+            "put_token": tokens.put,
+            "delete_token": tokens.delete,
+            "put_rule": rules.put,
+            "delete_rule": rules.delete,
+        }
         at_once: dict[str, AtOnce] = {
-            "run": by_hand.run, "backfill": by_hand.backfill, "event": happenings.event, "partitions": happenings.partitions,
-            "calendar": calendars.put, "test_rule": self._test_rule, "pause_backfill": by_hand.pause_backfill,
-            "resume_backfill": by_hand.resume_backfill, "cancel_backfill": by_hand.cancel_backfill,
-        }  # fmt: skip
+            "run": by_hand.run,
+            "backfill": by_hand.backfill,
+            "event": happenings.event,
+            "partitions": happenings.partitions,
+            "calendar": calendars.put,
+            "test_rule": self._test_rule,
+            "pause_backfill": by_hand.pause_backfill,
+            "resume_backfill": by_hand.resume_backfill,
+            "cancel_backfill": by_hand.cancel_backfill,
+        }
         return Obeying(self._journal, groups, answers, stepwise, at_once, self._defects.note)
 
     def _load(self, entry: Entry) -> None:

@@ -97,22 +97,40 @@ def stored_schedule(value: Any) -> Schedule:
     found = validated(_SCHEDULE, value, "the schedule")
     trigger = stored_trigger(found["trigger"])
     work = Work(
-        found["handler"], Template(found.get("payload", {}), EVERY_NAME), found.get("queue", DEFAULT_QUEUE),
-        found.get("priority", 0), found.get("lane", ""), _millis(found.get("timeout")), _retry(found.get("retry")),
+        found["handler"],
+        Template(found.get("payload", {}), EVERY_NAME),
+        found.get("queue", DEFAULT_QUEUE),
+        found.get("priority", 0),
+        found.get("lane", ""),
+        _millis(found.get("timeout")),
+        _retry(found.get("retry")),
         found.get("expires"),
-    )  # fmt: skip
+    )
     default = Policies()
     policies = Policies(
-        found.get("overlap", _overlap_of(trigger)), found.get("maxRunning", default.max_running),
-        found.get("catchUp", default.catch_up), found.get("catchUpWindow", default.catch_up_window_us),
-        found.get("pauseAfterFailures", 0), found.get("lateAfter", 0), found.get("endWithin", 0),
-        found.get("expectEvery", 0), found.get("jobTimeout", default.timeout_us),
-    )  # fmt: skip
+        found.get("overlap", _overlap_of(trigger)),
+        found.get("maxRunning", default.max_running),
+        found.get("catchUp", default.catch_up),
+        found.get("catchUpWindow", default.catch_up_window_us),
+        found.get("pauseAfterFailures", 0),
+        found.get("lateAfter", 0),
+        found.get("endWithin", 0),
+        found.get("expectEvery", 0),
+        found.get("jobTimeout", default.timeout_us),
+    )
     held = tuple(read_constraint(one) for one in found.get("constraints", []))
     return Schedule(
-        found["name"], work, trigger, held, policies, found.get("paused", False), found.get("note", ""),
-        found.get("owner", ""), tuple(found.get("tags", [])), value,
-    )  # fmt: skip
+        found["name"],
+        work,
+        trigger,
+        held,
+        policies,
+        found.get("paused", False),
+        found.get("note", ""),
+        found.get("owner", ""),
+        tuple(found.get("tags", [])),
+        value,
+    )
 
 
 def is_same_work(one: str, other: str) -> bool:

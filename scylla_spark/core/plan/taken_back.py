@@ -81,7 +81,14 @@ def closes_launch(entry: Entry, run: Run, now: int) -> list[Change]:
     by_hand = {"by_hand": True} if run.by_hand else {}
     return [
         fire_of(
-            entry, generation=run.generation, planned_us=run.planned_us, at_us=now, verdict=verdict, why=why, key=run.key,
-            ends_job=False, **by_hand,
+            entry,
+            generation=run.generation,
+            planned_us=run.planned_us,
+            at_us=now,
+            verdict=verdict,
+            why=why,
+            key=run.key,
+            ends_job=False,
+            **by_hand,
         )
-    ]  # fmt: skip
+    ]

@@ -229,9 +229,16 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
     if kind == "table":
         where = tuple(Condition(one["column"], one["comparison"], one["value"]) for one in found.get("where", []))
         return OnTable(
-            found["table"], found.get("minRows", 0), found.get("minCommits", 1), tuple(found.get("operations", [])),
-            where, found.get("settle", 0), found.get("atMostEvery", 0), found.get("per", ""), found.get("start", "now"),
-        )  # fmt: skip
+            found["table"],
+            found.get("minRows", 0),
+            found.get("minCommits", 1),
+            tuple(found.get("operations", [])),
+            where,
+            found.get("settle", 0),
+            found.get("atMostEvery", 0),
+            found.get("per", ""),
+            found.get("start", "now"),
+        )
     if kind == "partitions":
         return OnPartitions(found["dataset"], found.get("atLeast", 1), found.get("rows", 0), found.get("bytes", 0))
     if kind == "event":

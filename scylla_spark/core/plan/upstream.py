@@ -64,9 +64,15 @@ def upstream_of(fact: Fact, schedule: str, handler: str, planned: str) -> dict[s
     failure = fact.failure
     error = {"kind": failure.kind, "message": cut(failure.message, _MOST_WORDS_BYTES)} if failure is not None else None
     ended = {
-        "schedule": schedule, "handler": handler, "planned": planned, "key": str(fact.key), "outcome": fact.outcome,
-        "result": _value(fact.result), "error": error, "attempts": fact.attempt,
-    }  # fmt: skip
+        "schedule": schedule,
+        "handler": handler,
+        "planned": planned,
+        "key": str(fact.key),
+        "outcome": fact.outcome,
+        "result": _value(fact.result),
+        "error": error,
+        "attempts": fact.attempt,
+    }
     return {"upstream": ended}
 
 

@@ -46,9 +46,16 @@ class Verdicts:
             **others: likewise.
         """
         self._journal.fire(
-            entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=verdict, why=why,
-            **seen_of(entry, job), **more, **others,
-        )  # fmt: skip
+            entry,
+            generation=job.generation,
+            planned_us=job.planned_us or now,
+            at_us=now,
+            verdict=verdict,
+            why=why,
+            **seen_of(entry, job),
+            **more,
+            **others,
+        )
 
 
 def seen_of(entry: Entry, job: Job) -> dict[str, Any]:
@@ -76,9 +83,12 @@ def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
         now: microseconds since the epoch.
     """
     values: dict[str, Any] = {
-        "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
+        "planned": Instant(job.planned_us),
+        "started": Instant(now),
+        "schedule": entry.name,
+        "revision": entry.revision,
         "generation": job.generation,
-    }  # fmt: skip
+    }
     last, all_of = last_of_each(job.latches), all_by_name(entry.schedule.trigger, job.latches)
     if TABLE in last:
         last[TABLE] = as_told(last[TABLE])

@@ -457,11 +457,23 @@ def _facts(said: Any) -> OutcomeRecord:
     if not _GO_ON.isdisjoint(columns["outcome"]):
         _check_going_on(columns["outcome"], get("next_us", nulls))
     facts = map(
-        Fact, keys, get("attempt", zeros), columns["outcome"], get("started_us", zeros), get("finished_us", zeros),
-        get("planned_us", zeros), get("used", zeros), get("next_us", nulls), get("result", nulls), get("failure", nulls),
-        get("request_id", nulls), get("work", nulls), get("queue", nulls), get("handler", nulls),
+        Fact,
+        keys,
+        get("attempt", zeros),
+        columns["outcome"],
+        get("started_us", zeros),
+        get("finished_us", zeros),
+        get("planned_us", zeros),
+        get("used", zeros),
+        get("next_us", nulls),
+        get("result", nulls),
+        get("failure", nulls),
+        get("request_id", nulls),
+        get("work", nulls),
+        get("queue", nulls),
+        get("handler", nulls),
         get("tags", nulls),
-    )  # fmt: skip
+    )
     return OutcomeRecord(Fence(record["epoch"], record["nonce"]), FACTS, tuple(facts))
 
 

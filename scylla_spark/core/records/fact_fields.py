@@ -21,8 +21,12 @@ MAX_WORKER_CHARS: Final = 256
 MAX_LEASE_CHARS: Final = 64
 MAX_ISOLATION_CHARS: Final = 64
 NUMBERS: Final = {
-    "attempt": MAX_COUNT, "started_us": LATEST_US - 1, "finished_us": LATEST_US - 1, "planned_us": LATEST_US - 1, "used": MAX_COUNT,
-}  # fmt: skip
+    "attempt": MAX_COUNT,
+    "started_us": LATEST_US - 1,
+    "finished_us": LATEST_US - 1,
+    "planned_us": LATEST_US - 1,
+    "used": MAX_COUNT,
+}
 """Columns of numbers, none of which is null or negative: name → the largest. One of nothing but zeros is left out."""
 NULLABLE: Final = ("next_us", "result", "failure", "request_id", "work", "queue", "handler", "tags")
 """Columns that are left out where they hold nothing but nulls."""
@@ -34,7 +38,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Address = Annotated[str, Field(max_length=MAX_ADDRESS_CHARS)]
 _Outcome = Literal[
     "started", "succeeded", "failed", "aborted", "cancelled", "expired", "duplicate", "timed_out", "yielded", "too_late"
-]  # fmt: skip
+]
 _STRICT = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
@@ -104,10 +108,24 @@ class _Fence1(TypedDict):
     address: _Address
 
 
-_Fact1 = Annotated[tuple[
-    _Instant, _Identifier, _Identifier, _Count, _Outcome, _Instant, _Instant, _Instant, _Count, _Instant | None, str | None,
-    Annotated[tuple[str, str, str], Field(strict=False)] | None, _Identifier | None,
-], Field(strict=False)]  # fmt: skip
+_Fact1 = Annotated[
+    tuple[
+        _Instant,
+        _Identifier,
+        _Identifier,
+        _Count,
+        _Outcome,
+        _Instant,
+        _Instant,
+        _Instant,
+        _Count,
+        _Instant | None,
+        str | None,
+        Annotated[tuple[str, str, str], Field(strict=False)] | None,
+        _Identifier | None,
+    ],
+    Field(strict=False),
+]
 
 
 @with_config(_STRICT)

@@ -101,10 +101,17 @@ _reader: Final = TypeAdapter(_Record)
 def encode(record: LogRecord) -> bytes:
     """The bytes of a record; texts must be fit for UTF-8 (see `bounded`)."""
     key = record.key
-    return to_json({
-        "version": VERSION, "time_us": key.time_us, "ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key,
-        "attempt": record.attempt, "epoch": record.epoch, "lines": record.lines,
-    })  # fmt: skip
+    return to_json(
+        {
+            "version": VERSION,
+            "time_us": key.time_us,
+            "ordering_id": key.ordering_id,
+            "uniqueness_key": key.uniqueness_key,
+            "attempt": record.attempt,
+            "epoch": record.epoch,
+            "lines": record.lines,
+        }
+    )
 
 
 def decode(value: bytes | None) -> LogRecord | Reason:

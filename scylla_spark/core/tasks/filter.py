@@ -300,14 +300,29 @@ def _wrong(message: str, place: int, hint: str) -> ArgumentError:
 
 
 FIELDS: Final[dict[str, Callable[[_Term, int], OneOf | Range]]] = {
-    "state": _state, "queue": _text, "handler": _text, "lane": _text, "key": _text, "tag": _text, "error": _text,
-    "fingerprint": _fingerprint, "schedule": _text, "worker": _text,
-    "late": _duration, "scheduled": _instant, "enqueued": _instant, "ended": _instant, "attempts": _number, "priority": _number,
-}  # fmt: skip
+    "state": _state,
+    "queue": _text,
+    "handler": _text,
+    "lane": _text,
+    "key": _text,
+    "tag": _text,
+    "error": _text,
+    "fingerprint": _fingerprint,
+    "schedule": _text,
+    "worker": _text,
+    "late": _duration,
+    "scheduled": _instant,
+    "enqueued": _instant,
+    "ended": _instant,
+    "attempts": _number,
+    "priority": _number,
+}
 """Field → how its terms are read."""
 _KINDS: Final[dict[Callable[[_Term, int], OneOf | Range], str]] = {
-    _instant: "instant", _duration: "duration", _number: "number",
-}  # fmt: skip
+    _instant: "instant",
+    _duration: "duration",
+    _number: "number",
+}
 
 
 def fields_by_kind() -> dict[str, tuple[str, ...]]:

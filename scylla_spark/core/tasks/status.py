@@ -183,12 +183,23 @@ def attempt_of(fact: Fact) -> Attempt:
     """An attempt as it stands after a fact."""
     work, runs = fact.work or WorkNote(), fact.outcome == STARTED
     return Attempt(
-        fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
-        _instant(fact.next_us or 0), fact.failure, work.isolation, read_links(work.outputs),
-        work.worker, work.progress, _read(work.metrics), heard_at=_instant(fact.finished_us),
-        deadline=_instant(work.until_us) if runs else None, progress_note=work.progress_note,
+        fact.attempt,
+        fact.outcome,
+        _instant(fact.started_us),
+        _instant(fact.finished_us),
+        _instant(fact.planned_us),
+        _instant(fact.next_us or 0),
+        fact.failure,
+        work.isolation,
+        read_links(work.outputs),
+        work.worker,
+        work.progress,
+        _read(work.metrics),
+        heard_at=_instant(fact.finished_us),
+        deadline=_instant(work.until_us) if runs else None,
+        progress_note=work.progress_note,
         leased=work.lease is not None,
-    )  # fmt: skip
+    )
 
 
 def task_failed(key: TaskKey, outcome: str, attempt: int, failure: Failure | None) -> TaskFailed:
@@ -204,9 +215,13 @@ def task_failed(key: TaskKey, outcome: str, attempt: int, failure: Failure | Non
     said = ": ".join(part for part in (why.kind, why.message) if part)
     return TaskFailed(
         f"{key} {outcome}" + (f" in attempt {attempt}" if attempt else "") + (f" ({said})." if said else "."),
-        key=str(key), outcome=outcome, attempt=attempt,
-        error_class=why.kind, error_message=why.message, error_stack=why.stack,
-    )  # fmt: skip
+        key=str(key),
+        outcome=outcome,
+        attempt=attempt,
+        error_class=why.kind,
+        error_message=why.message,
+        error_stack=why.stack,
+    )
 
 
 def _span(ms: int | None) -> timedelta | None:

@@ -431,9 +431,17 @@ class Invocation(NamedTuple):
     def context(self, deadline: datetime, checkpointed: Any, notes: Notes | None, cancelled: Flag) -> TaskContext:
         """The context of this attempt for its handler; see `TaskContext`."""
         return TaskContext(
-            self.attempt, self.epoch, deadline, checkpointed, notes, cancelled, last_error=self.last_error, tags=self.tags,
-            traceparent=self.traceparent, planned_at=planned_at(self.key.uniqueness_key),
-        )  # fmt: skip
+            self.attempt,
+            self.epoch,
+            deadline,
+            checkpointed,
+            notes,
+            cancelled,
+            last_error=self.last_error,
+            tags=self.tags,
+            traceparent=self.traceparent,
+            planned_at=planned_at(self.key.uniqueness_key),
+        )
 
     @property
     def fields(self) -> list[Any]:

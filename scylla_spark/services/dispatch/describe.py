@@ -140,14 +140,25 @@ def describe_lane(engine: Engine, now: int, ordering_id: str, shortages: Shortag
         if lane is not None:
             entries = sorted(lane.entries.values(), key=lambda entry: entry.key)[:_SHOWN]
             tasks = [
-                {"key": str(e.key), "scheduled_time": iso(e.key.time_us), "uniqueness_key": e.key.uniqueness_key,
-                 "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled}
+                {
+                    "key": str(e.key),
+                    "scheduled_time": iso(e.key.time_us),
+                    "uniqueness_key": e.key.uniqueness_key,
+                    "attempts": e.attempt,
+                    "next_start": iso(e.next_us),
+                    "cancelled": e.cancelled,
+                }
                 for e in entries
-            ]  # fmt: skip
+            ]
             return {
-                "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
-                "why": why_lane(engine, partition, lane, now, shortages), "tasks": tasks, "more_in_tables": lane.frontier is not None,
-            }  # fmt: skip
+                "ordering_id": ordering_id,
+                "loaded": True,
+                "partition": partition.number,
+                "state": str(lane.state),
+                "why": why_lane(engine, partition, lane, now, shortages),
+                "tasks": tasks,
+                "more_in_tables": lane.frontier is not None,
+            }
     return {
         "ordering_id": ordering_id,
         "loaded": False,
@@ -182,11 +193,15 @@ def explain(engine: Engine, now: int, key: TaskKey, shortages: Shortages = NO_SH
             short = shortage_of(engine, partition, lane, now, shortages) if head is entry else None
             waits = lane.state is LaneState.READY and engine.executor_of(entry.data) == NO_HANDLER
             return {
-                "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": first_reason(found),
+                "key": str(key),
+                "known": True,
+                "state": str(lane.state),
+                "attempts": entry.attempt,
+                "why": first_reason(found),
                 "conditions": [one.view for one in found],
                 "reason": NO_HANDLER if waits else "" if short is None else NO_WORKER,
                 "holders": [queue for queue, _ in holders(engine, entry.data)],
-            }  # fmt: skip
+            }
     unheld = why_unheld(engine, key)
     why = first_reason(unheld) or "This dispatcher does not hold its partition."
     return {
@@ -244,12 +259,19 @@ def _waiting_for_workers(engine: Engine, shortages: Shortages) -> list[dict[str,
 
 def _partition(partition: Partition) -> dict[str, Any]:
     return {
-        "partition": partition.number, "state": str(partition.state), "epoch": partition.mine.epoch if partition.mine else None,
-        "lanes": len(partition.lanes), "loaded": sum(len(lane.entries) for lane in partition.lanes.values()),
-        "held_bytes": partition.holding.bytes, "left_to_tables": len(partition.unloaded), "ended_keys": len(partition.ended),
-        "in_flight": partition.in_flight, "unrecorded": len(partition.outbox.unrecorded), "tasks_position": partition.tasks_position,
+        "partition": partition.number,
+        "state": str(partition.state),
+        "epoch": partition.mine.epoch if partition.mine else None,
+        "lanes": len(partition.lanes),
+        "loaded": sum(len(lane.entries) for lane in partition.lanes.values()),
+        "held_bytes": partition.holding.bytes,
+        "left_to_tables": len(partition.unloaded),
+        "ended_keys": len(partition.ended),
+        "in_flight": partition.in_flight,
+        "unrecorded": len(partition.outbox.unrecorded),
+        "tasks_position": partition.tasks_position,
         "outcomes_position": partition.outcomes_position,
-    }  # fmt: skip
+    }
 
 
 def _key(query: Mapping[str, str]) -> TaskKey:
@@ -357,19 +379,24 @@ def _entry(engine: Engine, key: TaskKey) -> Entry | None:
 def _leased(lease: Lease) -> dict[str, Any]:
     note = lease.note
     return {
-        **note.said, "known": True, "attempt": lease.run.invocation.attempt,
+        **note.said,
+        "known": True,
+        "attempt": lease.run.invocation.attempt,
         "heard_at": iso(lease.heard_us) if lease.heard_us else None,
-        "lease_until": iso(lease.deadline_us) if lease.deadline_us != NEVER else None, "deadline": iso(note.until_us),
-    }  # fmt: skip
+        "lease_until": iso(lease.deadline_us) if lease.deadline_us != NEVER else None,
+        "deadline": iso(note.until_us),
+    }
 
 
 def _running(run: Run, began_us: int, now: int) -> dict[str, Any]:
     """Of what runs in a child of this dispatcher: that it still does is known now."""
     invocation = run.invocation
     return {
-        "known": True, "attempt": invocation.attempt, "heard_at": iso(now),
+        "known": True,
+        "attempt": invocation.attempt,
+        "heard_at": iso(now),
         "deadline": iso(began_us + invocation.timeout_ms * 1000),
-    }  # fmt: skip
+    }
 
 
 MOST_SCHEMAS: Final = 2 * 1024 * 1024
@@ -396,14 +423,24 @@ def describe_handlers(handlers: Mapping[str, HandlerInfo], since_us: int) -> dic
 def _row(name: str, info: HandlerInfo, form: HandlerForm) -> dict[str, Any]:
     retry = info.retry
     return {
-        "name": name, "registered_as": info.name, "runs_on": info.runs_on, "max_batch": info.max_batch,
-        "concurrency": info.concurrency, "rate_keys": list(info.rate_keys), "timeout_ms": info.timeout_ms,
+        "name": name,
+        "registered_as": info.name,
+        "runs_on": info.runs_on,
+        "max_batch": info.max_batch,
+        "concurrency": info.concurrency,
+        "rate_keys": list(info.rate_keys),
+        "timeout_ms": info.timeout_ms,
         "isolation": info.isolation.level if info.isolation is not None else None,
-        "retry": None if retry is None else {
-            "max_retries": retry.max_retries, "base_ms": None if retry.base is None else retry.base_ms,
+        "retry": None
+        if retry is None
+        else {
+            "max_retries": retry.max_retries,
+            "base_ms": None if retry.base is None else retry.base_ms,
             "cap_ms": None if retry.cap is None else retry.cap_ms,
         },
-        "module": form.module, "function": form.function, "about": form.about,
+        "module": form.module,
+        "function": form.function,
+        "about": form.about,
         "payload": json.loads(form.payload) if form.payload is not None else None,
         "result": json.loads(form.result) if form.result is not None else None,
-    }  # fmt: skip
+    }

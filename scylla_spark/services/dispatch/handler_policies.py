@@ -103,6 +103,11 @@ class HandlerPolicies:
         executor = UNSANDBOXED if refused else plain.executor
         retry = self._retries.get(runs or _UNKNOWN, Retry()).filled(queue.retry(self._retry))
         return replace(
-            plain, executor=executor, retry=retry, max_batch=most, handler=instead or "", alone=alone,
+            plain,
+            executor=executor,
+            retry=retry,
+            max_batch=most,
+            handler=instead or "",
+            alone=alone,
             children=0 if refused else plain.children,
-        )  # fmt: skip
+        )

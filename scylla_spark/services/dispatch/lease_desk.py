@@ -80,10 +80,15 @@ class Desk:
     """
 
     def __init__(
-        self, settings: Settings, mailbox: Mailbox, engine: Engine, certain_until_us: Callable[[], int],
-        lines: Callable[[AttemptName, LeasedRows], object] | None = None, notes: NoteRedaction | None = None,
+        self,
+        settings: Settings,
+        mailbox: Mailbox,
+        engine: Engine,
+        certain_until_us: Callable[[], int],
+        lines: Callable[[AttemptName, LeasedRows], object] | None = None,
+        notes: NoteRedaction | None = None,
         on_workers: Callable[[], list[OnWorkers]] = list,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._lines = lines
         self._notes = notes or NoteRedaction()
         self._certain_until_us = certain_until_us
@@ -381,11 +386,16 @@ def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
     """
     return [
         {
-            "worker": session.worker, "session": session.name, "leases": len(session.held), "waits": session.call is not None,
-            "silent_ms": (now - session.seen_us) // 1000, "about": session.about, "order": session.order,
+            "worker": session.worker,
+            "session": session.name,
+            "leases": len(session.held),
+            "waits": session.call is not None,
+            "silent_ms": (now - session.seen_us) // 1000,
+            "about": session.about,
+            "order": session.order,
         }
         for session in engine.sessions
-    ]  # fmt: skip
+    ]
 
 
 def _address(peer: _Peer) -> str:

@@ -172,9 +172,12 @@ class LogsApart(Collector):
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with theirs:
             self._process = subprocess.Popen(
-                _COMMAND, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path},
+                _COMMAND,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": path},
                 start_new_session=True,
-            )  # fmt: skip
+            )
         told = os.memfd_create("scylla-spark-settings", os.MFD_CLOEXEC)  # not as arguments: they may hold passwords
         with open(told, "w+b") as file:
             pickle.dump((self._settings.model_dump(), self._secrets), file)

@@ -13,9 +13,28 @@ from scylla_spark.io.delta.rows import last_error, work_note
 from scylla_spark.name_fingerprint import fingerprint
 
 COLUMNS: Final = (
-    "partition_id", "time_us", "ordering_id", "uniqueness_key", "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled",
-    "attempt", "used", "next_us", "work", "error", "leased", "more", "first", "fact_offset", *PLAIN, "unique_open",
-)  # fmt: skip
+    "partition_id",
+    "time_us",
+    "ordering_id",
+    "uniqueness_key",
+    "max_retries",
+    "base_ms",
+    "cap_ms",
+    "enqueued_us",
+    "offset",
+    "cancelled",
+    "attempt",
+    "used",
+    "next_us",
+    "work",
+    "error",
+    "leased",
+    "more",
+    "first",
+    "fact_offset",
+    *PLAIN,
+    "unique_open",
+)
 """The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
 
 
@@ -47,9 +66,27 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
     for number, ordering_id in left:
         found.setdefault(number, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
     for (
-        partition, time_us, ordering_id, uniqueness_key, max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used,
-        next_us, work, error, leased, more, first, place, *data,
-    ) in rows:  # fmt: skip
+        partition,
+        time_us,
+        ordering_id,
+        uniqueness_key,
+        max_retries,
+        base_ms,
+        cap_ms,
+        enqueued_us,
+        offset,
+        cancelled,
+        attempt,
+        used,
+        next_us,
+        work,
+        error,
+        leased,
+        more,
+        first,
+        place,
+        *data,
+    ) in rows:
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
         command = stored_command(key, offset, dict(zip(_DATA, data, strict=True)), retry, enqueued_us or 0)

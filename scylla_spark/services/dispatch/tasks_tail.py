@@ -145,11 +145,17 @@ class TasksTail:
         try:
             dispatch = self._settings.dispatch
             session_ms = self._session_us // 1000
-            member = rejoining(consumer(
-                self._settings, group_id=dispatch.group_id, group_instance_id=dispatch.instance_id,
-                session_timeout_ms=session_ms, heartbeat_interval_ms=max(session_ms // 5, 500),
-                partition_assignment_strategy=(Assignor,), max_poll_interval_ms=self._max_poll_us // 1000,
-            ))  # fmt: skip
+            member = rejoining(
+                consumer(
+                    self._settings,
+                    group_id=dispatch.group_id,
+                    group_instance_id=dispatch.instance_id,
+                    session_timeout_ms=session_ms,
+                    heartbeat_interval_ms=max(session_ms // 5, 500),
+                    partition_assignment_strategy=(Assignor,),
+                    max_poll_interval_ms=self._max_poll_us // 1000,
+                )
+            )
             member.subscribe([self._topic], listener=_Listener(self))
             self.use(member)
             while not self._stopping.is_set():
@@ -271,8 +277,10 @@ class TasksTail:
         if added := [number for number in numbers if number not in known]:
             log.error(
                 "the topic has more partitions than the deployment, and nothing that stands there is run",
-                topic=self._topic, added=added, partitions=self._rules.partitions,
-            )  # fmt: skip
+                topic=self._topic,
+                added=added,
+                partitions=self._rules.partitions,
+            )
             self._consumer.seek_to_end(*(TopicPartition(self._topic, number) for number in added))
         if known:
             self._take_if_readable(known, self._marks)

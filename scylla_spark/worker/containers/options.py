@@ -79,8 +79,16 @@ class Files(NamedTuple):
 
 
 def bounds_of(
-    *, memory: str, cpus: float, processes: int, tmp: str, timeout: str, out: str = "0", network: str = "none", user: str = "65534",
-) -> Bounds:  # fmt: skip
+    *,
+    memory: str,
+    cpus: float,
+    processes: int,
+    tmp: str,
+    timeout: str,
+    out: str = "0",
+    network: str = "none",
+    user: str = "65534",
+) -> Bounds:
     """The bounds that a command line asks for.
 
     Args:
@@ -151,22 +159,41 @@ def _closed(bounds: Bounds) -> list[str]:
     """What keeps a container apart."""
     hosts = ["--no-hosts"] if bounds.network == "none" else []
     return [
-        f"--network={bounds.network}", *hosts, "--hostname=box", "--read-only", "--read-only-tmpfs=false",
-        "--image-volume=ignore", "--cap-drop=all", "--security-opt=no-new-privileges", "--pid=private", "--ipc=private",
-        "--uts=private", "--cgroupns=private", "--privileged=false", "--http-proxy=false", "--env-host=false",
+        f"--network={bounds.network}",
+        *hosts,
+        "--hostname=box",
+        "--read-only",
+        "--read-only-tmpfs=false",
+        "--image-volume=ignore",
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+        "--pid=private",
+        "--ipc=private",
+        "--uts=private",
+        "--cgroupns=private",
+        "--privileged=false",
+        "--http-proxy=false",
+        "--env-host=false",
         f"--user={bounds.user}",
-    ]  # fmt: skip
+    ]
 
 
 def _bounded(bounds: Bounds, user_processes: int) -> list[str]:
     """What it may take."""
     timeout_s = -(-bounds.timeout_ms // 1000) + _SPARE_S
     return [
-        f"--memory={bounds.memory}", f"--memory-swap={bounds.memory}", f"--cpus={bounds.cpus:g}",
-        f"--pids-limit={bounds.processes}", f"--tmpfs=/tmp:rw,nosuid,nodev,size={bounds.tmp},mode=1777",
-        f"--shm-size={bounds.tmp}b", f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", "--ulimit=core=0:0",
-        f"--ulimit=nproc={user_processes}:{user_processes}", f"--timeout={timeout_s}", "--stop-timeout=0",
-    ]  # fmt: skip
+        f"--memory={bounds.memory}",
+        f"--memory-swap={bounds.memory}",
+        f"--cpus={bounds.cpus:g}",
+        f"--pids-limit={bounds.processes}",
+        f"--tmpfs=/tmp:rw,nosuid,nodev,size={bounds.tmp},mode=1777",
+        f"--shm-size={bounds.tmp}b",
+        f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}",
+        "--ulimit=core=0:0",
+        f"--ulimit=nproc={user_processes}:{user_processes}",
+        f"--timeout={timeout_s}",
+        "--stop-timeout=0",
+    ]
 
 
 def _known(mark: Mark) -> list[str]:
@@ -177,9 +204,15 @@ def _given(files: Files) -> list[str]:
     """What comes in, and that nothing of it stays on this machine."""
     task = f"--mount=type=bind,source={files.task},destination={INPUT_PATH},ro=true,relabel=private"
     return [
-        task, f"--env-file={files.environment}", "--interactive", "--sig-proxy=false", "--log-driver=none", "--pull=never",
-        "--no-healthcheck", "--restart=no",
-    ]  # fmt: skip
+        task,
+        f"--env-file={files.environment}",
+        "--interactive",
+        "--sig-proxy=false",
+        "--log-driver=none",
+        "--pull=never",
+        "--no-healthcheck",
+        "--restart=no",
+    ]
 
 
 def _left_behind(bounds: Bounds, files: Files) -> list[str]:

@@ -16,10 +16,23 @@ from scylla_spark.io.host import die_with_parent
 ANSWER_S: Final = 60.0
 INSTALL: Final = "Install it, such as by `apt-get install podman`, or say where it is with --podman."
 _PASSED: Final = (
-    "PATH", "HOME", "USER", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS",
-    "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG",
-    "SSL_CERT_FILE", "SSL_CERT_DIR",
-)  # fmt: skip
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "CONTAINERS_CONF",
+    "CONTAINERS_STORAGE_CONF",
+    "CONTAINERS_REGISTRIES_CONF",
+    "REGISTRY_AUTH_FILE",
+    "DOCKER_CONFIG",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
 _TOLD_CHARS: Final = 1_000
 
 
@@ -65,9 +78,14 @@ class Podman(NamedTuple):
         """
         try:
             done = subprocess.run(
-                [*self.command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=within_s,
-                env=dict(self.environment), start_new_session=True, cwd="/",
-            )  # fmt: skip
+                [*self.command, *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=within_s,
+                env=dict(self.environment),
+                start_new_session=True,
+                cwd="/",
+            )
         except subprocess.TimeoutExpired:
             return Done(-1, "", f"podman {arguments[0]} gave no answer within {within_s:g} s")
         except (OSError, ValueError) as error:
@@ -99,9 +117,14 @@ class Podman(NamedTuple):
             OSError: it cannot be started.
         """
         return subprocess.Popen(
-            die_with_parent.command([*self.command, *arguments]), stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=dict(self.environment), start_new_session=True, cwd="/",
-        )  # fmt: skip
+            die_with_parent.command([*self.command, *arguments]),
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(self.environment),
+            start_new_session=True,
+            cwd="/",
+        )
 
 
 def podman_of(text: str) -> Podman:
@@ -117,7 +140,9 @@ def podman_of(text: str) -> Podman:
     try:
         program, *options = shlex.split(text)
     except ValueError as error:
-        raise ArgumentError(f"{text!r} is no command line: {error}.", hint='Write "podman", perhaps with options.') from None  # fmt: skip
+        raise ArgumentError(
+            f"{text!r} is no command line: {error}.", hint='Write "podman", perhaps with options.'
+        ) from None
     found = shutil.which(program)
     if found is None:
         raise SetupError(f"There is no {program!r} on this machine, so no container can run.", hint=INSTALL)

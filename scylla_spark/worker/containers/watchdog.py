@@ -88,9 +88,15 @@ def _call(command: list[str], environment: Mapping[str, str] | None = None) -> N
     """Runs a command within its time; what it says is read by nobody: it may be a line for each of many files."""
     try:
         subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PODMAN_S,
-            env=environment, cwd="/", start_new_session=True,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_PODMAN_S,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return
 

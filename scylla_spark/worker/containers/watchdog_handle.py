@@ -45,10 +45,14 @@ class Guard:
             script = [sys.executable, "-I", "-S", os.path.abspath(watchdog.__file__)]
             try:
                 self._process = subprocess.Popen(
-                    [*script, self._folder, self._label, *self._podman.command], stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(self._podman.environment), cwd="/",
+                    [*script, self._folder, self._label, *self._podman.command],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=dict(self._podman.environment),
+                    cwd="/",
                     start_new_session=True,
-                )  # fmt: skip
+                )
             except OSError as error:
                 raise SetupError(f"The watchdog over containers cannot be started: {error}") from None
 

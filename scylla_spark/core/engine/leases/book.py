@@ -135,9 +135,14 @@ class LeaseBook:
         run, note = lease.run, lease.note
         already = run.entry.attempt >= run.invocation.attempt
         fact = Fact(
-            run.entry.key, run.invocation.attempt, STARTED, note.since_us, planned_us=run.invocation.planned_us,
-            used=run.entry.used + (0 if already else 1), work=note,
-        )  # fmt: skip
+            run.entry.key,
+            run.invocation.attempt,
+            STARTED,
+            note.since_us,
+            planned_us=run.invocation.planned_us,
+            used=run.entry.used + (0 if already else 1),
+            work=note,
+        )
         return fact.of(run.entry.data)  # a next owner may have nothing else to go by, see `load_stubs`
 
     def _hold(self, lease: Lease) -> None:

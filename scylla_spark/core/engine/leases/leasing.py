@@ -176,9 +176,13 @@ class Leasing:
         lease_ms = limits.lease_ms if want.lease_ms is None else want.lease_ms
         run_ms = run.entry.data.timeout_ms or limits.max_run_ms
         note = WorkNote(
-            session.worker or None, digest_of_token(token), lease_ms, now, now + run_ms * 1000,
+            session.worker or None,
+            digest_of_token(token),
+            lease_ms,
+            now,
+            now + run_ms * 1000,
             checkpoint=work.checkpoint if work is not None else None,
-        )  # fmt: skip
+        )
         demand.got += 1
         session.bytes += _bytes_of(run)
         self._state.counts["leases"] += 1

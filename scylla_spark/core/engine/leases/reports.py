@@ -53,9 +53,15 @@ class LeaseReports:
         )
         yielded = report.outcome == YIELDED
         outcome = Outcome(
-            0, report.outcome, note.since_us, now, report.result, report.failure,
-            after_ms=(report.after_ms or 0) if yielded else 0, wait_ms=report.after_ms,
-        )  # fmt: skip
+            0,
+            report.outcome,
+            note.since_us,
+            now,
+            report.result,
+            report.failure,
+            after_ms=(report.after_ms or 0) if yielded else 0,
+            wait_ms=report.after_ms,
+        )
         self._book.report(lease, outcome, session, index, now)
         return OK
 

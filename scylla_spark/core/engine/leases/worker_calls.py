@@ -267,10 +267,17 @@ class Leases:
         held = [lease.token for lease in session.held.values() if lease.token]
         queues = dict.fromkeys(want.queue for want in call.wants)
         return Answer(
-            call.number, tuple(session.statuses), tuple(leases), session.told.lost, session.told.cancelled, len(session.held),
-            folded(held), tuple(self._leasing.scarcity(queue, now) for queue in queues), order=session.order,
+            call.number,
+            tuple(session.statuses),
+            tuple(leases),
+            session.told.lost,
+            session.told.cancelled,
+            len(session.held),
+            folded(held),
+            tuple(self._leasing.scarcity(queue, now) for queue in queues),
+            order=session.order,
             known=bool(call.request and given),
-        )  # fmt: skip
+        )
 
     def _forget_idle(self, now: int) -> None:
         """Sessions that hold nothing and have not called for long are forgotten: their names come from callers."""

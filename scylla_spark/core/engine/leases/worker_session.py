@@ -139,7 +139,7 @@ class WorkerSession:
         "statuses",
         "told",
         "worker",
-    )  # fmt: skip
+    )
 
     def __init__(self, worker: str, name: str) -> None:
         self.worker = worker

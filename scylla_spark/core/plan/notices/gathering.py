@@ -176,9 +176,7 @@ class Gathering:
         first = min(about, key=lambda one: one.first_us)
         total = sum(one.total for one in about)
         fingerprint = next(name for name, one in self._of(rule.name).items() if one is first)
-        message = Message(
-            RESOLVED, first.event, fingerprint, first.messages + 1, first.sample, total, first.first_us
-        )  # fmt: skip
+        message = Message(RESOLVED, first.event, fingerprint, first.messages + 1, first.sample, total, first.first_us)
         self.send(rule, message, now)
         self._journal.note(IS_RESOLVED, rule.name, subject)
         self._unlist(rule.name, subject)
@@ -224,8 +222,14 @@ class Gathering:
         """
         channel = self._channels.known.get(str(payload.get("channel")), Channel())
         command = Command(
-            ENQUEUE, key._replace(time_us=now), 0, channel.handler, channel.queue, payload_text(payload), enqueued_us=now
-        )  # fmt: skip
+            ENQUEUE,
+            key._replace(time_us=now),
+            0,
+            channel.handler,
+            channel.queue,
+            payload_text(payload),
+            enqueued_us=now,
+        )
         self._journal.note("send", encode(command).decode())
 
     def _set_aside(self, name: str, why: str, now: int) -> None:

@@ -141,10 +141,16 @@ def of_end(event: str, fact: Fact, concern: Concern, run: Run | None) -> Occurre
     failure = fact.failure
     kind, message = (failure.kind, failure.message) if failure is not None else ("", "")
     sample: dict[str, Any] = {
-        "key": str(fact.key), "queue": concern.queue, "handler": concern.handler, "schedule": concern.schedule,
-        "planned": iso(run.planned_us) if run is not None else None, "status": fact.outcome, "attempts": fact.attempt,
-        "started": iso(fact.started_us) if fact.started_us else None, "ended": iso(fact.finished_us),
-    }  # fmt: skip
+        "key": str(fact.key),
+        "queue": concern.queue,
+        "handler": concern.handler,
+        "schedule": concern.schedule,
+        "planned": iso(run.planned_us) if run is not None else None,
+        "status": fact.outcome,
+        "attempts": fact.attempt,
+        "started": iso(fact.started_us) if fact.started_us else None,
+        "ended": iso(fact.finished_us),
+    }
     sample = {name: value for name, value in sample.items() if value not in (None, "")}
     time_us, ordering_id, uniqueness_key = fact.key
     sample["task"] = {"scheduledTime": iso(time_us), "orderingId": ordering_id, "uniquenessKey": uniqueness_key}
@@ -205,10 +211,18 @@ def task_of(message: Message, rule: RuleDefinition, channels: Channels, now: int
     key = TaskKey(now, LANES + rule.channel, unique)
     told = sha256(str(key).encode()).hexdigest()[:32]
     payload: dict[str, Any] = {
-        "version": VERSION, "id": f"msg_{told}", "rule": rule.name, "channel": rule.channel, "event": message.event,
-        "notice": message.notice, "count": message.times, "since": iso(message.since_us), "at": iso(now),
-        "dedupKey": f"{rule.name}/{message.fingerprint}", **message.sample,
-    }  # fmt: skip
+        "version": VERSION,
+        "id": f"msg_{told}",
+        "rule": rule.name,
+        "channel": rule.channel,
+        "event": message.event,
+        "notice": message.notice,
+        "count": message.times,
+        "since": iso(message.since_us),
+        "at": iso(now),
+        "dedupKey": f"{rule.name}/{message.fingerprint}",
+        **message.sample,
+    }
     if rule.description:
         payload["description"] = rule.description
     if channels.public_url and "task" in message.sample:

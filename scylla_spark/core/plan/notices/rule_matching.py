@@ -47,8 +47,13 @@ PULSE: Final = "notice pulse"
 TIMERS: Final = frozenset({WINDOW, DEAD_MAN, PULSE})
 _VERDICTS: Final = frozenset({"missed", "skipped", "failed", "late", "overdue", "silent"})
 _ENDED: Final = {
-    "failed": FAILED, "aborted": FAILED, "succeeded": SUCCEEDED, "expired": EXPIRED, "cancelled": CANCELLED, "duplicate": DUPLICATE,
-}  # fmt: skip
+    "failed": FAILED,
+    "aborted": FAILED,
+    "succeeded": SUCCEEDED,
+    "expired": EXPIRED,
+    "cancelled": CANCELLED,
+    "duplicate": DUPLICATE,
+}
 _SLACK: Final = 32  # successes are recorded once in so many parts of the time that a rule waits for one
 
 

@@ -186,9 +186,11 @@ class _Found:
         operation = self._operation()
         metrics = _metrics(self.info.get("operationMetrics"))
         by = {
-            column: {value: _count(operation, files, metrics if len(parts) == 1 else {}) for value, files in parts.items()}
+            column: {
+                value: _count(operation, files, metrics if len(parts) == 1 else {}) for value, files in parts.items()
+            }
             for column, parts in self.parts.items()
-        }  # fmt: skip
+        }
         total = _count(operation, self.total, metrics)
         copied = _copied(self.total, metrics) if operation == "overwrite" else 0
         if operation == "overwrite":

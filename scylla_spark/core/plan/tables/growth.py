@@ -52,10 +52,16 @@ class Growth(NamedTuple):
             leaf: that has seen it.
         """
         return {
-            "name": leaf.table if isinstance(leaf, OnTable) else "", "table_id": self.table_id,
-            "from_version": self.from_version, "to_version": self.to_version, "rows": self.rows, "commits": self.commits,
-            "bytes": self.size, "partition": self.part or None, "alone": self.alone,
-        }  # fmt: skip
+            "name": leaf.table if isinstance(leaf, OnTable) else "",
+            "table_id": self.table_id,
+            "from_version": self.from_version,
+            "to_version": self.to_version,
+            "rows": self.rows,
+            "commits": self.commits,
+            "bytes": self.size,
+            "partition": self.part or None,
+            "alone": self.alone,
+        }
 
 
 def as_told(values: Mapping[str, Any]) -> Mapping[str, Any]:

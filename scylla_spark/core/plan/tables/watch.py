@@ -197,8 +197,13 @@ class TableWatch:
                 self._journal.note("job", entry.name, job.generation, job._replace(latches=rest).to_json())
             else:
                 self._journal.fire(
-                    entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
-                )  # fmt: skip
+                    entry,
+                    generation=job.generation,
+                    planned_us=job.planned_us or now,
+                    at_us=now,
+                    verdict=OBSOLETE,
+                    why=why,
+                )
 
     def _entry(self, place: Place) -> Entry | None:
         entry = self._journal.state.entries.get(place.name)

@@ -305,8 +305,11 @@ class _CountedPositions(tuple[int, ...]):
 _DAYS: Final = {YEARLY: 366, MONTHLY: 31, WEEKLY: 7, DAILY: 1}  # looked at in one step, at most
 _SHORT: Final = (HOURLY, MINUTELY)
 _PERIODS: Final = {
-    WEEKLY: timedelta(weeks=1), DAILY: timedelta(days=1), HOURLY: timedelta(hours=1), MINUTELY: timedelta(minutes=1)
-}  # fmt: skip
+    WEEKLY: timedelta(weeks=1),
+    DAILY: timedelta(days=1),
+    HOURLY: timedelta(hours=1),
+    MINUTELY: timedelta(minutes=1),
+}
 
 
 def _steps_from(rule: Any, at: datetime, most_days: int) -> Iterator[datetime]:

@@ -18,9 +18,13 @@ _OF_HOURS: Final = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYHO
 _OF_DAYS: Final = _OF_HOURS | {"BYMONTH", "BYSETPOS"}
 # Rules that step by less than a day and look at months may pass over millions of steps between two times.
 _PARTS: Final = {
-    "YEARLY": _OF_DAYS | {"BYMONTHDAY", "BYYEARDAY", "BYWEEKNO"}, "MONTHLY": _OF_DAYS | {"BYMONTHDAY"}, "WEEKLY": _OF_DAYS,
-    "DAILY": _OF_DAYS | {"BYMONTHDAY"}, "HOURLY": _OF_HOURS, "MINUTELY": _OF_HOURS,
-}  # fmt: skip
+    "YEARLY": _OF_DAYS | {"BYMONTHDAY", "BYYEARDAY", "BYWEEKNO"},
+    "MONTHLY": _OF_DAYS | {"BYMONTHDAY"},
+    "WEEKLY": _OF_DAYS,
+    "DAILY": _OF_DAYS | {"BYMONTHDAY"},
+    "HOURLY": _OF_HOURS,
+    "MINUTELY": _OF_HOURS,
+}
 _DAY: Final = re.compile(r"([+-]?\d{1,2})?(?:MO|TU|WE|TH|FR|SA|SU)", re.ASCII)
 _UNTIL: Final = re.compile(r"\d{8}T\d{6}Z?", re.ASCII)
 
@@ -42,11 +46,17 @@ class _Bounds(NamedTuple):
 
 
 _NUMBERS: Final = {
-    "COUNT": _Bounds(1, 9_999, several=False), "INTERVAL": _Bounds(1, 999_999_999, several=False),
-    "BYSECOND": _Bounds(0, 59), "BYMINUTE": _Bounds(0, 59), "BYHOUR": _Bounds(0, 23), "BYMONTH": _Bounds(1, 12),
-    "BYMONTHDAY": _Bounds(1, 31, signed=True), "BYYEARDAY": _Bounds(1, 366, signed=True), "BYWEEKNO": _Bounds(1, 53, signed=True),
+    "COUNT": _Bounds(1, 9_999, several=False),
+    "INTERVAL": _Bounds(1, 999_999_999, several=False),
+    "BYSECOND": _Bounds(0, 59),
+    "BYMINUTE": _Bounds(0, 59),
+    "BYHOUR": _Bounds(0, 23),
+    "BYMONTH": _Bounds(1, 12),
+    "BYMONTHDAY": _Bounds(1, 31, signed=True),
+    "BYYEARDAY": _Bounds(1, 366, signed=True),
+    "BYWEEKNO": _Bounds(1, 53, signed=True),
     "BYSETPOS": _Bounds(1, 366, signed=True),
-}  # fmt: skip
+}
 
 
 def parts_of(rule: str) -> dict[str, str]:

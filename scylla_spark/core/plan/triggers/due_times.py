@@ -104,9 +104,16 @@ class Timing:
             planned_before(times_of(schedule.trigger), now + 1, calendars, after_us=entry.cursor_us), first.at_us
         )
         self._journal.fire(
-            entry, planned_us=first.at_us, until_us=last_us, at_us=now, verdict=OBSOLETE, why=why, timed=True, ends_job=False,
+            entry,
+            planned_us=first.at_us,
+            until_us=last_us,
+            at_us=now,
+            verdict=OBSOLETE,
+            why=why,
+            timed=True,
+            ends_job=False,
             next_us=0,
-        )  # fmt: skip
+        )
 
     def _passed(self, entry: Entry, now: int) -> int:
         """The instant that all planned times have to be later than which have not started yet, jitter included."""
@@ -187,9 +194,16 @@ class Timing:
         until_us = keep_us - 1
         why = f"nobody planned between {iso(first.at_us)} and {iso(self._since_us)}, and catch_up is {policies.catch_up!r}"
         self._journal.fire(
-            entry, planned_us=first.at_us, until_us=until_us, at_us=now, verdict=MISSED, why=why, timed=True, ends_job=False,
+            entry,
+            planned_us=first.at_us,
+            until_us=until_us,
+            at_us=now,
+            verdict=MISSED,
+            why=why,
+            timed=True,
+            ends_job=False,
             next_us=self._decided_us(schedule, kept) if kept is not None else 0,
-        )  # fmt: skip
+        )
         return kept
 
     def _last_missed(self, schedule: Schedule, cursor_us: int) -> int:

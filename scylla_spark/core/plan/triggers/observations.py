@@ -358,9 +358,12 @@ def _both(before: Latch, latch: Latch) -> Latch:
 def _counted(before: Latch, leaf: Trigger, occurrence: Occurrence) -> Latch:
     """What a leaf has seen with something more."""
     latch = Latch(
-        True, before.seen + occurrence.seen, before.rows + occurrence.rows, before.size + occurrence.size,
+        True,
+        before.seen + occurrence.seen,
+        before.rows + occurrence.rows,
+        before.size + occurrence.size,
         occurrence.values,
-    )  # fmt: skip
+    )
     if isinstance(leaf, OnRuns):
         return latch._replace(fired=latch.seen >= leaf.at_least)
     if isinstance(leaf, OnBatch):

@@ -31,8 +31,13 @@ class Telling:
     """
 
     def __init__(
-        self, state: PlanState, groups: GroupWriter, watching: Watching, defects: Defects, listeners: Mapping[str, Collection[str]]
-    ) -> None:  # fmt: skip
+        self,
+        state: PlanState,
+        groups: GroupWriter,
+        watching: Watching,
+        defects: Defects,
+        listeners: Mapping[str, Collection[str]],
+    ) -> None:
         self._state = state
         self._groups = groups
         self._watching = watching

@@ -68,8 +68,7 @@ def called(site: Site, method: str, path: str, body: Any = None) -> Any:
     Raises:
         SchedulerError: the API does not answer, or refuses.
     """
-    from scylla_spark.worker.connection import asked
-    from scylla_spark.worker.refusal import refusal
+    from scylla_spark.worker.connection import asked, refusal
 
     reply = asked(site, method, path, None if body is None else json.dumps(body).encode())
     if reply.status in (401, 403):

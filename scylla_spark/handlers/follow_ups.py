@@ -7,11 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.core.records.command import encode
-from scylla_spark.core.records.storable_instants import EARLIEST_US
-from scylla_spark.core.tasks.enqueue_options import enqueue_command
+from scylla_spark.core.tasks.enqueue_options import enqueue_command, read_task
 from scylla_spark.core.tasks.follow_up import EVENT, MAX_NAME_CHARS, TASK, FollowUp, unique_key
-from scylla_spark.core.tasks.follow_up_task import read_task
-from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.key import EARLIEST_US, TaskKey, instant_us
 from scylla_spark.core.tasks.task import FollowUpOptions
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, shown

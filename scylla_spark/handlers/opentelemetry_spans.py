@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from scylla_spark.core.tasks.lateness import lateness_us
+from scylla_spark.core.tasks.state import lateness_us
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.errors import SetupError
 from scylla_spark.handlers.messages import Verdict

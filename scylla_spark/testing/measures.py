@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.lateness import could_start_us, lateness_us
+from scylla_spark.core.tasks.state import could_start_us, lateness_us
 from scylla_spark.testing.history import NEVER, History, Run
 
 

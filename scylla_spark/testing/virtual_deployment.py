@@ -12,8 +12,8 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
+from scylla_spark.core.tasks.enqueue_options import command_of
 from scylla_spark.core.tasks.follow_up import EVENT, TASK
-from scylla_spark.core.tasks.follow_up_task import command_of
 from scylla_spark.core.tasks.task import Failure
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, SchedulerError

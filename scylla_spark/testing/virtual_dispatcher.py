@@ -16,10 +16,9 @@ from scylla_spark.core.leases.messages import Answer, Call
 from scylla_spark.core.queues.in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tables.progress import Basis, Mark, Tenure
 from scylla_spark.core.tasks.fold_commands import Folded
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey
 from scylla_spark.core.tasks.output import OutputLink, outputs_place
 from scylla_spark.core.tasks.state import attempts_of, completion_of
 from scylla_spark.core.tasks.status import TaskStatus, status_of

@@ -29,9 +29,8 @@ from scylla_spark.core.records.command import (
     validate,
     version_of,
 )
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.core.tasks.enqueue_options import enqueue_command
-from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey, partition_of
 from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
 from scylla_spark.core.tasks.trace_context import current_trace
 from scylla_spark.defaults import DEFAULT_QUEUE

@@ -8,7 +8,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from scylla_spark.core.queues.in_force import ROW_BYTES, Budget
-from scylla_spark.core.tables.open_hours import OpenHours
+from scylla_spark.core.tables.progress import OpenHours
 from scylla_spark.core.tasks.state import ATTEMPT_ORDER_SQL
 from scylla_spark.core.tasks.stored_records import PLAIN
 from scylla_spark.core.tasks.task import MAX_LAST_ERROR_CHARS

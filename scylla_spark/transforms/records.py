@@ -18,12 +18,10 @@ from scylla_spark.core.records.command import CANCEL, TOO_OLD, Command, Rejectio
 from scylla_spark.core.records.fact import NEWER as NEWER  # the kind of its row, too
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode
 from scylla_spark.core.records.rejection_reason import of_defect, said
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import Mark, OpenHours
 from scylla_spark.core.tasks.attempt_note import COLUMNS, WorkNote
 from scylla_spark.core.tasks.fold_commands import Folded
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.tasks.key import EARLIEST_US, HOUR_US, LATEST_US, TaskKey, partition_of
 from scylla_spark.core.tasks.stored_records import NEWEST, newest_cells
 from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column

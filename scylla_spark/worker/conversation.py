@@ -17,10 +17,9 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.clock import boot_us, iso
 from scylla_spark.core.leases.messages import DRAIN, STOP, LeasedLine
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
-from scylla_spark.worker.connection import Connection, Reply, Site, segment
+from scylla_spark.worker.connection import Connection, Reply, Site, refusal, segment
 from scylla_spark.worker.lease import Lease, Output
 from scylla_spark.worker.ledger import Call, Ledger
-from scylla_spark.worker.refusal import refusal
 
 LONGEST_WAIT_MS: Final = 20_000
 _PATIENCE_S: Final = 25.0  # beyond the time that the server holds a call

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.records.storable_instants import LATEST_US
-from scylla_spark.core.tasks.key import TaskKey, id_of
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey, id_of
 from scylla_spark.errors import ArgumentError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)

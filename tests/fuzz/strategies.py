@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from scylla_spark.clock import iso
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence, encode_resign
-from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tasks.attempt_note import WorkNote
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey
 from scylla_spark.core.tasks.task import Failure
 
 NOW = 1_790_000_000_000_000

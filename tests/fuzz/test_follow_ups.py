@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.core.records.command import Rules
-from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.enqueue_options import command_of
 from scylla_spark.core.tasks.follow_up import EVENT, KINDS, TASK, FollowUp
-from scylla_spark.core.tasks.follow_up_task import command_of
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.local.report import read_follow_up
 from scylla_spark.handlers.framing import ProtocolError

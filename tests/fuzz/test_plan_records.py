@@ -15,7 +15,7 @@ from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, r
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Unreadable
-from scylla_spark.core.records.storable_instants import is_storable
+from scylla_spark.core.tasks.key import is_storable
 from scylla_spark.transforms.plan_rows import KINDS, plan_rows
 from tests.fuzz import plan_strategies as plans
 from tests.fuzz import strategies as our

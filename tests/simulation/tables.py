@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import FenceLog
-from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tables.progress import Mark, joined
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.fold_commands import Folded
-from scylla_spark.core.tasks.key import HOUR_US, Name, TaskKey, name_of
+from scylla_spark.core.tasks.key import HOUR_US, LATEST_US, Name, TaskKey, name_of
 from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
 from scylla_spark.core.tasks.task import DUPLICATE, STARTED
 from scylla_spark.name_fingerprint import fingerprint

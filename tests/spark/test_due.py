@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.core.queues.in_force import Budget
-from scylla_spark.core.tables.open_hours import OpenHours
+from scylla_spark.core.tables.progress import OpenHours
 from scylla_spark.name_fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.dispatch.spark_scan import found_in

@@ -5,8 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from scylla_spark.clock import from_us
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts, encode_fence
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
-from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey, partition_of
 from scylla_spark.core.tasks.task import MAX_RESULT_BYTES, Failure
 from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.io.delta.table_reader import TableReader

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core.tasks.enqueue_options import command_of
 from scylla_spark.core.tasks.follow_up import unique_key
-from scylla_spark.core.tasks.follow_up_task import command_of
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import read_links
 from scylla_spark.core.tasks.task import MAX_ERROR_CHARS, Failure, Invocation, LastError, Outcome

@@ -11,8 +11,7 @@ from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
-from scylla_spark.core.records.storable_instants import LATEST_US
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey
 from scylla_spark.core.tasks.task import Retry
 from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.duration import duration_ms

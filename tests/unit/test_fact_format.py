@@ -22,9 +22,8 @@ from scylla_spark.core.records.fact import (
     encode_fence,
     encode_resign,
 )
-from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tasks.attempt_note import WorkNote
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey
 from scylla_spark.core.tasks.task import MAX_RESULT_BYTES, Failure
 
 KEY = TaskKey(1, "a", "b")

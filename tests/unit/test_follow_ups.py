@@ -11,8 +11,8 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.records.command import CANCEL, Command, encode
 from scylla_spark.core.tables.progress import Basis
 from scylla_spark.core.tasks.attempt_note import WorkNote
+from scylla_spark.core.tasks.enqueue_options import command_of, read_task
 from scylla_spark.core.tasks.follow_up import EVENT, MAX_FOLLOW_UPS, TASK, FollowUp, unique_key
-from scylla_spark.core.tasks.follow_up_task import command_of, read_task
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.stored_records import ScanRow
 from scylla_spark.core.tasks.task import FAILED, STARTED, SUCCEEDED, YIELDED, Failure, Retry

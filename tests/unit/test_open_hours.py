@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import Mark, OpenHours
 from scylla_spark.io.delta.spark_tables import HourBucket
 from scylla_spark.services.ingest.locked_tables import maybe_open
 

@@ -9,8 +9,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import from_us
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import Mark, OpenHours
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.tasks.task import Failure

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.clock import iso
-from scylla_spark.core.tasks.run_name import RunName, run_name
+from scylla_spark.core.tasks.key import RunName, run_name
 
 
 @given(st.text(min_size=1), st.integers(0, 9_000_000_000_000_000), st.integers(1, 10**17))

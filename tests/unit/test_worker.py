@@ -24,12 +24,11 @@ from scylla_spark.errors import (
     UnreachableError,
 )
 from scylla_spark.handlers import registry as handler_registry
-from scylla_spark.worker.connection import Connection, Reply, site
+from scylla_spark.worker.connection import Connection, Reply, refusal, site
 from scylla_spark.worker.conversation import Wishes
 from scylla_spark.worker.handlers import asked_for, resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.ledger import Ledger
-from scylla_spark.worker.refusal import refusal
 from scylla_spark.worker.run_lease import work
 from scylla_spark.worker.slot_runner import Runner
 from tests.support.http_script import Half, Script, SyncScript, lease_view

@@ -22,8 +22,7 @@ from scylla_spark.clock import boot_us, iso, now_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.tasks.filter import read_filter
 from scylla_spark.core.tasks.key import TaskKey, key_view
-from scylla_spark.core.tasks.lateness import could_start_us, lateness_us
-from scylla_spark.core.tasks.state import READY
+from scylla_spark.core.tasks.state import READY, could_start_us, lateness_us
 from scylla_spark.io.kafka.topics import announced
 from scylla_spark.task_states import STATES, State
 

@@ -13,7 +13,7 @@ from scylla_spark.api.follow.records_tail import LogTail
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.tasks.lateness import lateness_us
+from scylla_spark.core.tasks.state import lateness_us
 from scylla_spark.core.tasks.task import FAILED, STARTED
 
 STEP_US: Final = 15_000_000

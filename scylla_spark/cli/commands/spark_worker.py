@@ -23,7 +23,7 @@ def group() -> None:
 def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
     """List the Spark workers of all dispatchers."""
     from scylla_spark.worker.connection import site
-    from scylla_spark.worker.list_workers import spark_workers
+    from scylla_spark.worker.operator_orders import spark_workers
 
     cli, told = context(ctx), spark_workers(site(url, token=token_of(token_file), ca=ca))
     for why in told["missing"]:

@@ -112,7 +112,7 @@ def containers(
 def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
     """List the workers of the last ten minutes."""
     from scylla_spark.worker.connection import site
-    from scylla_spark.worker.list_workers import workers
+    from scylla_spark.worker.operator_orders import workers
 
     rows = [_row(one) for one in workers(site(url, token=token_of(token_file), ca=ca))]
     context(ctx).output.rows(rows, ("worker", "leases", "slots", "waits", "silent_ms", "order", "host"))

@@ -23,7 +23,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnTable,
     Trigger,
 )
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US
 from scylla_spark.duration import duration_text
 
 _ORDINAL: Final = re.compile(r"\b(\d+)th\b")

@@ -10,7 +10,7 @@ from scylla_spark.core.engine.memory_use import Holding, attempt_bytes, cost_of
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.lateness import could_start_us
+from scylla_spark.core.tasks.state import could_start_us
 from scylla_spark.core.tasks.stored_records import NOTHING, Known
 from scylla_spark.core.tasks.task import LastError
 

@@ -33,8 +33,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     leaves,
 )
 from scylla_spark.core.records.field_types import Instant
-from scylla_spark.core.records.storable_instants import LATEST_US
-from scylla_spark.core.tasks.key import instant_us
+from scylla_spark.core.tasks.key import LATEST_US, instant_us
 from scylla_spark.errors import ArgumentError
 
 MAX_NODES_READ: Final = 2_000

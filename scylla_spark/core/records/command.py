@@ -16,8 +16,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.records import fast_json, rejection_reason
 from scylla_spark.core.records.field_types import Instant, Tags
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US, is_storable
-from scylla_spark.core.tasks.key import TaskKey, place_of
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey, is_storable, place_of
 from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES, NEVER_US, NOT_GIVEN, Invocation, LastError
 from scylla_spark.core.tasks.trace_context import Traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION

@@ -20,9 +20,8 @@ from pydantic_core import from_json, to_json
 from scylla_spark import failpoint
 from scylla_spark.core.records import fact_fields, rejection_reason
 from scylla_spark.core.records.bounded_text import clean, cut
-from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote, fitted_note
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey
 from scylla_spark.core.tasks.output import MAX_OUTPUTS_BYTES
 from scylla_spark.core.tasks.tags import MOST_TAGS, is_tag
 from scylla_spark.core.tasks.task import (

@@ -11,8 +11,8 @@ from pydantic import ConfigDict, FailFast, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark.core.records.field_types import Tags
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.core.tasks.attempt_note import MAX_PROGRESS_NOTE_CHARS
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US
 
 MAX_EPOCH: Final = 2**62
 MAX_COUNT: Final = 2**31 - 1

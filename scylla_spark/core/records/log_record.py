@@ -15,8 +15,7 @@ from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark.core.records.bounded_text import clean
 from scylla_spark.core.records.rejection_reason import Reason, of_defect, of_form, said
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey
 
 VERSION: Final = 1
 STREAMS: Final = ("stdout", "stderr", "logging", "scheduler")

@@ -1,11 +1,13 @@
-"""Options of a task that is enqueued, and the command that they make; for clients and for handlers that enqueue follow-ups."""
+"""The options of a task that is enqueued, and the commands of tasks and of follow-ups."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, Final
 
-from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, payload_text
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.records.command import ENQUEUE, Command, Rejection, Rules, WireRetry, payload_text, validate
+from scylla_spark.core.tasks.follow_up import FollowUp
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey
 from scylla_spark.core.tasks.tags import given_tags
 from scylla_spark.core.tasks.task import FollowUpOptions, Retry
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -83,3 +85,49 @@ def _timeout_ms(value: object) -> int:
     if ms < 1:
         raise ArgumentError(f"timeout is {shown(value)}.", hint="Leave it out for the default.", reason="wrong_value")
     return ms
+
+
+_AT_ANY_TIME: Final = Rules(1, grace_ms=LATEST_US // 1000, retention_ms=LATEST_US // 1000)
+
+
+def read_task(record: str) -> Command:
+    """The command in the record of a follow-up, judged by all rules but those of its time and partition.
+
+    Args:
+        record: JSON text, as on `tasks`.
+
+    Raises:
+        ArgumentError: no deployment would take it; `fields["reason"]` says why.
+    """
+    hint = "Nothing was sent."
+    try:
+        value = record.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"The task cannot be written: {error}.", hint=hint, reason="wrong_value") from None
+    judged = validate(0, 0, EARLIEST_US, None, value, _AT_ANY_TIME)
+    if isinstance(judged, Rejection):
+        raise ArgumentError(judged.detail, hint=hint, reason=judged.reason)
+    if judged.kind != ENQUEUE or judged.request_id is not None:
+        raise ArgumentError("The record is no task to enqueue.", hint=hint, reason="wrong_value")
+    return judged
+
+
+def command_of(one: FollowUp, parent: TaskKey, decided_us: int) -> Command:
+    """The command of a follow-up; the same for the same moment.
+
+    Args:
+        one: the follow-up, a task.
+        parent: key of the task whose handler enqueued it; stands in the field `parent` of the record.
+        decided_us: when it was decided that it is sent, microseconds since the epoch: it counts as enqueued then.
+
+    Raises:
+        ArgumentError: no deployment would take it.
+    """
+    command = read_task(one.record)
+    time_us = max(decided_us + one.delay_us, one.at_us)
+    extra = json.loads(command.extra or "{}") | {"parent": str(parent)}
+    return command._replace(
+        key=command.key._replace(time_us=time_us),
+        enqueued_us=decided_us,
+        extra=json.dumps(extra, ensure_ascii=False, separators=(",", ":")),
+    )

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from scylla_spark.clock import read_instant, to_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
-from scylla_spark.core.records.storable_instants import is_storable
+from scylla_spark.core.tasks.key import is_storable
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.task_states import ENDED, OPEN, STATES

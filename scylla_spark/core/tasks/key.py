@@ -1,4 +1,4 @@
-"""Task keys: their ids, views, hours and names, and the partition they belong to."""
+"""Task keys: their ids, views, hours, names and runs of schedules, and the partition they belong to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from scylla_spark.clock import from_us, iso, read_instant, to_us
-from scylla_spark.core.records.storable_instants import is_storable
 from scylla_spark.errors import ArgumentError
+
+EARLIEST_US: Final = 0  # 1970-01-01T00:00:00Z
+LATEST_US: Final = 9_214_646_400_000_000  # 2262-01-01T00:00:00Z, the first instant that is too late
+
+
+def is_storable(us: int) -> bool:
+    """Whether an instant (microseconds since the epoch) lies in the range."""
+    return EARLIEST_US <= us < LATEST_US
+
 
 HOUR_US = 3_600_000_000
 MOST_PART_CHARS: Final = 1024
@@ -207,3 +215,39 @@ def key_view(key: TaskKey) -> dict[str, Any]:
         "ordering_id": key.ordering_id,
         "uniqueness_key": key.uniqueness_key,
     }
+
+
+AFTER_NAME: Final = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3}(?:[0-9]{3})?)?Z/[1-9][0-9]{0,17}"
+)
+"""What stands after the name and a slash, as a regular expression that Python and Rust read alike."""
+_RUN: Final = re.compile(rf"(.+)/({AFTER_NAME})", re.DOTALL)
+
+
+class RunName(NamedTuple):
+    """Which schedule a task is a run of, by its uniqueness key; who enqueues a task by hand may spell its key likewise.
+
+    Attributes:
+        schedule: its name.
+        planned_us: the time that the run was planned for, microseconds since the epoch.
+    """
+
+    schedule: str
+    planned_us: int
+
+
+def planned_at(uniqueness_key: str) -> datetime | None:
+    """The planned time of a run, aware UTC; None: the key is none of a run."""
+    found = run_name(uniqueness_key)
+    return None if found is None else from_us(found.planned_us)
+
+
+def run_name(uniqueness_key: str) -> RunName | None:
+    """What a uniqueness key says of a run; None: it is none of a run."""
+    found = _RUN.fullmatch(uniqueness_key)
+    if found is None:
+        return None
+    try:
+        return RunName(found[1], to_us(datetime.fromisoformat(found[2].rpartition("/")[0])))
+    except (ValueError, OverflowError):
+        return None

@@ -12,9 +12,8 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.fold_commands import Folded
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey, run_name
 from scylla_spark.core.tasks.output import OutputLink, read_links
-from scylla_spark.core.tasks.run_name import run_name
 from scylla_spark.core.tasks.state import attempts_of, completion_of, state_of
 from scylla_spark.core.tasks.task import STARTED, Failure, Retry
 from scylla_spark.defaults import DEFAULT_QUEUE

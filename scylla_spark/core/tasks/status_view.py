@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from scylla_spark.clock import iso, iso_of
 from scylla_spark.core.records.command import OPEN_NAME
-from scylla_spark.core.tasks.key import TaskKey, key_view
-from scylla_spark.core.tasks.run_name import run_name
+from scylla_spark.core.tasks.key import TaskKey, key_view, run_name
 from scylla_spark.core.tasks.status import Attempt, TaskStatus
 from scylla_spark.core.tasks.task import Retry
 from scylla_spark.duration import duration, duration_text

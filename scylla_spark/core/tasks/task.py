@@ -13,9 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 from scylla_spark.clock import from_us
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.follow_up import FollowUp
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey, planned_at
 from scylla_spark.core.tasks.output import FilePath
-from scylla_spark.core.tasks.run_name import planned_at
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown

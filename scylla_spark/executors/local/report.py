@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tasks.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote, bounded_note
 from scylla_spark.core.tasks.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
 from scylla_spark.core.tasks.kept_json import check_levels, size_of
+from scylla_spark.core.tasks.key import LATEST_US
 from scylla_spark.core.tasks.output import OutputLink, read_link
 from scylla_spark.core.tasks.task import (
     ABORTED,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.queues.in_force import ROW_BYTES, Budget
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import Mark, OpenHours
 from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.core.tasks.stored_records import PLAIN
 from scylla_spark.defaults import DEFAULT_QUEUE

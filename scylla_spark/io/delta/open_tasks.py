@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark, joined, reaches_far
+from scylla_spark.core.tables.progress import Mark, OpenHours, joined, reaches_far
 from scylla_spark.core.tasks.key import HOUR_US, Name, TaskKey
 from scylla_spark.core.tasks.stored_records import Bearer, Known, ScanRow
 from scylla_spark.core.tasks.task import DUPLICATE

@@ -62,7 +62,7 @@ def epoch_us(name: str) -> pl.Expr:
 
 
 def could_start_us(due: pl.Expr, enqueued: pl.Expr, started: pl.Expr) -> pl.Expr:
-    """When tasks could start at the earliest, as `core.tasks.lateness.could_start_us` says; all in microseconds since the epoch.
+    """When tasks could start at the earliest, as `core.tasks.state.could_start_us` says; all in microseconds since the epoch.
 
     Args:
         due: their scheduled times.

@@ -8,7 +8,7 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
 from scylla_spark.core.tasks.filter import OneOf, Range, TaskFilter
-from scylla_spark.core.tasks.run_name import AFTER_NAME
+from scylla_spark.core.tasks.key import AFTER_NAME
 from scylla_spark.core.tasks.state import READY, STATE_SQL
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.rows import IDENTITY, could_start_us, epoch_us, first_completions, newest_attempts
@@ -174,7 +174,7 @@ def _one_of(one: OneOf) -> pl.Expr:
 
 
 def _is_run_of(key: pl.Expr, schedule: str) -> pl.Expr:
-    """Whether a uniqueness key is one of a run of a schedule; see `core.tasks.run_name`."""
+    """Whether a uniqueness key is one of a run of a schedule; see `core.tasks.key`."""
     beginning = f"{schedule}/"
     return key.str.starts_with(beginning) & key.str.strip_prefix(beginning).str.contains(f"^{AFTER_NAME}$")
 

@@ -12,8 +12,7 @@ from scylla_spark.core.access.redaction import Redaction
 from scylla_spark.core.leases.messages import LEVELS
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.records.log_record import CUT, MARKER, STREAMS, LogLine, bounded, marker
-from scylla_spark.core.records.storable_instants import is_storable
-from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.key import TaskKey, is_storable
 
 _FRAME_BYTES: Final = 64  # of a line beside its texts: numbers, stream, level
 _MOST_CALLS: Final = 20_000  # of one child that are open at once

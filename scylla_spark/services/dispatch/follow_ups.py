@@ -11,8 +11,8 @@ from scylla_spark.config.settings import Topics
 from scylla_spark.core.engine import action
 from scylla_spark.core.plan.commands.plan_answer import checked_command
 from scylla_spark.core.records.command import SENT_WITHIN_US, Rules
+from scylla_spark.core.tasks.enqueue_options import command_of
 from scylla_spark.core.tasks.follow_up import TASK, FollowUp
-from scylla_spark.core.tasks.follow_up_task import command_of
 from scylla_spark.core.tasks.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.io.kafka.command_sender import record_of

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from scylla_spark.core.engine.leases.worker_session import EndedLease
 from scylla_spark.core.engine.runs import Run
-from scylla_spark.core.tasks.lateness import lateness_us
+from scylla_spark.core.tasks.state import lateness_us
 from scylla_spark.core.tasks.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.services.metrics_server import PREFIX
 

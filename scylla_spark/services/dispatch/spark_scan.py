@@ -13,8 +13,7 @@ from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.queues.in_force import MOST_BYTES, Budget, QueuesInForce, start_definitions
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark, common_edge
+from scylla_spark.core.tables.progress import Mark, OpenHours, common_edge
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.io.host.session import fit_to_cluster

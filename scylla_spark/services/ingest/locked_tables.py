@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tables.progress import Mark, OpenHours
 from scylla_spark.io.delta.spark_tables import HourBucket, Tables
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, Table

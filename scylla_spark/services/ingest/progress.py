@@ -6,8 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from scylla_spark.core.tables.open_hours import OpenHours
-from scylla_spark.core.tables.progress import ALL_FOLDED_US, Mark, common_edge
+from scylla_spark.core.tables.progress import ALL_FOLDED_US, Mark, OpenHours, common_edge
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 

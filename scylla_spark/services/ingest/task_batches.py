@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from scylla_spark import failpoint
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.rejection_reason import DEFECT
-from scylla_spark.core.tables.open_hours import OpenHours
+from scylla_spark.core.tables.progress import OpenHours
 from scylla_spark.io.delta.spark_tables import MOST_MERGED_FILES, Extent, Tables, before, bounds
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.schemas import REJECTED

@@ -23,9 +23,8 @@ from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.records.storable_instants import LATEST_US
 from scylla_spark.core.tables.progress import Basis, Mark, Tenure
-from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import LATEST_US, TaskKey, partition_of
 from scylla_spark.core.tasks.stored_records import Known
 from scylla_spark.core.tasks.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
 from scylla_spark.services.dispatch.engine_settings import engine_limits, queue_terms

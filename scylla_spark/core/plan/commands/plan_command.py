@@ -17,7 +17,7 @@ from scylla_spark.core.plan.strict_json import Name, Text
 from scylla_spark.core.plan.triggers.trigger import Scalar
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.bounded_text import clean
-from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.key import LATEST_US
 
 VERSION: Final = 4
 """1 has no `fromNow`, 2 no `versions`, 3 no `bounds`. An older planner refuses such a record; it would ignore the field."""

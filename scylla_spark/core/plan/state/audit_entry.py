@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark.core.plan.state.plan_log import Change
-from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.key import LATEST_US
 
 AUDIT: Final = "audit"
 MOST_ENTRIES: Final = 50  # of a record: whatever characters they have, they fit

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from scylla_spark.core.access.scopes import read_rights
 from scylla_spark.core.access.token_text import DIGEST_PATTERN, ID_PATTERN
 from scylla_spark.core.plan.state.plan_log import Change
-from scylla_spark.core.records.storable_instants import LATEST_US
+from scylla_spark.core.tasks.key import LATEST_US
 from scylla_spark.errors import ArgumentError
 
 TOKEN: Final = "token"

@@ -19,7 +19,7 @@ from scylla_spark.core.plan.times.breaks import Break, Breaks, Days, OnHoliday, 
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.recurrence import Recurrence
 from scylla_spark.core.plan.times.zone import DAY_US
-from scylla_spark.core.records.storable_instants import EARLIEST_US, LATEST_US
+from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US
 from scylla_spark.errors import ArgumentError
 
 Calendars = Mapping[str, Days]

@@ -19,6 +19,7 @@ from scylla_spark.doctor import _examine_executors
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.interface import LogTerms
 from scylla_spark.executors.spark import worker as spark_worker
+from scylla_spark.executors.spark.application import waiting_for_slots
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.probe import check_executors
 from scylla_spark.executors.spark.worker import WorkerConfig
@@ -149,6 +150,38 @@ def test_a_check_that_no_executor_takes_ends_with_the_stop(spark):
     stop = threading.Event()
     stop.set()
     check_executors(Unanswered(), stop)
+
+
+def test_jobs_that_wait_for_a_slot_are_named_by_the_scheduler_and_those_that_run_are_not(spark, tmp_path):
+    gate, context = tmp_path / "gate", spark.sparkContext
+    wanted = {f"job-{number}" for number in range(8)}  # more than local[2] has slots
+
+    def run(group):
+        def wait(name, folder=str(tmp_path)):  # pickled with all that it needs
+            import pathlib
+            import time
+
+            (pathlib.Path(folder) / name).touch()
+            while not (pathlib.Path(folder) / "gate").exists():
+                time.sleep(0.01)
+
+        context.setJobGroup(group, "waits for a gate")
+        context.parallelize([group], 1).map(wait).collect()
+
+    jobs = [threading.Thread(target=run, args=(group,), daemon=True) for group in wanted]
+    for job in jobs:
+        job.start()
+
+    def shared_out():
+        begun = {file.name for file in tmp_path.iterdir()}
+        waiting = wanted.intersection(one.group for one in waiting_for_slots(context))
+        return begun and waiting and begun | waiting == wanted and not begun & waiting
+
+    eventually(shared_out, 60, "each job runs or waits")
+    gate.touch()
+    for job in jobs:
+        job.join(30)
+    assert wanted.isdisjoint(one.group for one in waiting_for_slots(context))
 
 
 class Unanswered:

@@ -14,7 +14,7 @@ from scylla_spark.dashboard.page_request import Page, acts, shows
 from scylla_spark.dashboard.request_values import instant_given, instant_text, whole_given
 from scylla_spark.dashboard.value_texts import segment
 
-KINDS: Final = ("time", "event", "partitions", "table", "after", "batch")
+KINDS: Final = ("time", "event", "partitions", "table", "after", "batch", "manual")
 VERDICTS: Final = (
     "launched",
     "skipped",

@@ -138,6 +138,22 @@ def test_a_group_says_the_version_that_knows_its_changes() -> None:
     assert versions == [b'{"v":2'] * (len(plan.log) - 2) + [b'{"v":4'] * 2
 
 
+@pytest.mark.parametrize(
+    ("trigger", "version"),
+    [
+        ({"kind": "manual"}, 12),
+        ({"kind": "any", "of": [ORDERS, {"kind": "table", "table": "t", "minBytes": 5}]}, 12),
+        ({"kind": "any", "of": [{"kind": "batch", "tag": "t", "size": 1}, {"kind": "manual"}]}, 12),
+        ({"kind": "batch", "tag": "t", "size": 1}, 8),
+        ({"kind": "event", "name": "manual"}, 2),
+    ],
+)
+def test_older_planners_stop_before_triggers_that_they_cannot_read(trigger: Any, version: int) -> None:
+    plan = PlannerHarness()
+    plan.put("a", trigger)
+    assert plan.log[-1].startswith(b'{"v":%d,' % version)
+
+
 def test_the_end_of_a_run_is_told_though_its_schedule_was_deleted_and_put_again() -> None:
     plan = PlannerHarness()
     plan.put("down", {"kind": "after", "work": "work"}, handler="other")

@@ -71,6 +71,12 @@ def told(rows):
             "when the table 'orders' has grown by 1 commit and 2 rows, and was quiet for 1m",
         ),
         (
+            Trigger.table("orders", min_bytes=10**9),
+            "table:orders",
+            "when the table 'orders' has grown by 1 commit and 1,000,000,000 bytes",
+        ),
+        (Trigger.manual(), "manual", "when a run is asked for, and at no other time"),
+        (
             Trigger.event("a") & (Trigger.event("b") | Trigger.every("1h")),
             "event:a & (event:b | every 1h)",
             "on the event 'a'; and (on the event 'b'; or every 1h)",

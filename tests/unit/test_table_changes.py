@@ -218,7 +218,7 @@ COMMITS = st.lists(
     ]
 )
 TRIGGERS = st.builds(
-    lambda operations, per, rows: OnTable("t", rows, 1, tuple(operations), per=per),
+    lambda operations, per, rows: OnTable("t", min_rows=rows, operations=tuple(operations), per=per),
     st.sets(st.sampled_from(["append", "delete", "merge"])),
     st.sampled_from(["", "day"]),
     st.integers(0, 50),

@@ -46,6 +46,7 @@ def test_what_can_fire_is_taken(right):
     "wrong",
     [
         AnyOf(()), AnyOf((NIGHTLY,), 2), AnyOf((NIGHTLY,), 0), AnyOf((NIGHTLY, AnyOf(()))), OnTable(""), OnTable("t", min_rows=-1),
+        OnTable("t", min_bytes=-1), OnTable("t", min_bytes=1, where=(Condition("a", "=", 1),)),
         OnTable("t", min_commits=0), OnTable("t", settle_us=-1), OnTable("t", start=-1), OnTable("t", throttle_us=1 << 70),
         OnTable("t", where=(Condition("", "=", 1),)), OnPartitions("d", at_least=0), OnPartitions("d", at_least=True), OnPartitions("\0"),
         OnEvent("x" * 1_025), OnAbsence(ORDERS, 0), OnAbsence(OnTable(""), 10**9), OnRuns("größe"), OnRuns("a", frozenset()),

@@ -140,6 +140,33 @@ def test_a_table_that_has_grown_enough_fires_and_each_run_owns_what_came_since_t
     ]  # fmt: skip
 
 
+def test_a_table_that_has_grown_by_enough_bytes_fires_or_an_hour_does_without_them(w):
+    grown = Trigger.table("orders", min_bytes=1_000)
+    w.put_schedules(Schedule("rollup", "report", grown, payload={"bytes": "{{ table.bytes }}"}))
+    w.put_schedules(Schedule("either", "report", grown | Trigger.every("1h")))
+    w.grow_table("orders", 600, size=900)
+    w.advance("1s")
+    assert not w.ran("report")
+    w.grow_table("orders", 1, operation="merge", size=100)
+    w.advance("1s")
+    assert sorted(run.payload.get("bytes", 0) for run in w.runs) == [0, 1_000]
+    w.grow_table("orders", 1, size=1)
+    w.advance("1h")
+    assert sorted(run.payload.get("bytes", 0) for run in w.runs) == [0, 0, 1_000]
+
+
+def test_a_manual_schedule_runs_by_request_alone(w):
+    w.put_schedules(
+        Schedule("restore", "report", Trigger.manual(), payload={"day": "{{ planned | date('%F') }}".replace("'", '"')})
+    )
+    w.advance("400d")
+    assert not w.runs
+    assert w.schedule("restore").status().state == "active"
+    w.schedule("restore").run_now({"day": "2026-01-01"})
+    w.advance("1s")
+    assert [run.payload for run in w.runs] == [{"day": "2026-01-01"}]
+
+
 def test_a_table_is_waited_for_until_it_is_quiet_and_not_run_for_too_often(w):
     w.put_schedules(Schedule("rollup", "report", Trigger.table("orders", settle="10m", at_most_every="2h")))
     for _ in range(3):

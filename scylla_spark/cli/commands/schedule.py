@@ -40,7 +40,7 @@ _MOST_SHOWN = 3
 @app.command(name="list")
 def list_(
     ctx: typer.Context,
-    kind: Annotated[str | None, typer.Option(help="time, event, partitions, table, after, batch")] = None,
+    kind: Annotated[str | None, typer.Option(help="time, event, partitions, table, after, batch, manual")] = None,
     state: Annotated[str | None, typer.Option(help="active, paused or completed")] = None,
     tag: Tag = None,
     owner: Annotated[str | None, typer.Option(help="Whom to ask")] = None,

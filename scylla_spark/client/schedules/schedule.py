@@ -156,7 +156,8 @@ class Trigger:
 
     @classmethod
     def table(
-        cls, table: str, *, min_rows: int | None = None, min_commits: int | None = None, operations: Sequence[str] | None = None,
+        cls, table: str, *, min_rows: int | None = None, min_commits: int | None = None,
+        min_bytes: int | None = None, operations: Sequence[str] | None = None,
         where: Iterable[tuple[str, str, Any]] | None = None, settle: _Duration | None = None,
         at_most_every: _Duration | None = None, per: str | None = None, start: str | int | None = None,
     ) -> Trigger:  # fmt: skip
@@ -166,6 +167,7 @@ class Trigger:
             table: folder or URI, or a name that setting `plan.tables` knows.
             min_rows: at least so many new rows.
             min_commits: at least so many commits.
+            min_bytes: the new files of these commits have at least so many bytes, as the log says. Not with `where`.
             operations: which commits count, such as ["append", "merge"]; default: all that change data.
             where: which rows count: (column, comparison, value).
             settle: the table must have been quiet for so long (duration).
@@ -176,7 +178,8 @@ class Trigger:
         conditions = [{"column": column, "comparison": how, "value": value} for column, how, value in where or ()]
         return cls({
             "kind": "table", "table": table, "minRows": min_rows, "minCommits": min_commits,
-            "operations": list(operations) if operations else None, "where": conditions or None, "settle": _span(settle),
+            "minBytes": min_bytes, "operations": list(operations) if operations else None, "where": conditions or None,
+            "settle": _span(settle),
             "atMostEvery": _span(at_most_every), "per": per, "start": start,
         })  # fmt: skip
 
@@ -189,6 +192,11 @@ class Trigger:
             within: for so long (duration), a second at least.
         """
         return cls({"kind": "absent", "of": of.definition, "within": _span(within)})
+
+    @classmethod
+    def manual(cls) -> Trigger:
+        """Never fires. The schedule is a template: each run is asked for, by `run`, with a payload of its own if need be."""
+        return cls({"kind": "manual"})
 
     # -- logic ----------------------------------------------------------------------------------------------------------
 

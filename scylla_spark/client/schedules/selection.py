@@ -21,6 +21,7 @@ KINDS: Final = {
     "table": "table:",
     "after": "work:",
     "batch": "batch:",
+    "manual": "manual",
 }
 """To what a schedule listens → how its keys begin."""
 

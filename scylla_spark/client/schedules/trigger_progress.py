@@ -65,15 +65,17 @@ def _all_of(node: AnyOf) -> str:
 
 def _seen(leaf: Trigger, latch: Latch) -> str:
     """What has been counted, beside what is needed."""
+    wanted: tuple[tuple[int, int, str], ...]
     match leaf:
         case OnPartitions(_, at_least, rows, size):
             wanted = ((latch.seen, at_least, "partitions"), (latch.rows, rows, "rows"), (latch.size, size, "bytes"))
         case OnTable():
-            wanted = ((latch.seen, leaf.min_commits, "commits"), (latch.rows, leaf.min_rows, "rows"), (0, 0, ""))
+            counts = (latch.seen, leaf.min_commits), (latch.rows, leaf.min_rows), (latch.size, leaf.min_bytes)
+            wanted = tuple((*count, what) for count, what in zip(counts, ("commits", "rows", "bytes"), strict=True))
         case OnRuns(at_least=at_least) if at_least > 1:
-            wanted = ((latch.seen, at_least, "runs"), (0, 0, ""), (0, 0, ""))
+            wanted = ((latch.seen, at_least, "runs"),)
         case OnBatch(_, size):
-            wanted = ((latch.seen, size, "tasks"), (0, 0, ""), (0, 0, ""))
+            wanted = ((latch.seen, size, "tasks"),)
         case _:
             return ""
     return ", ".join(f"{seen:,} of {needed:,} {what}" for seen, needed, what in wanted if needed)

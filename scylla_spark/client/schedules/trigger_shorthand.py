@@ -15,7 +15,7 @@ BY_KEY: Final = {
 """Key of a trigger in short → the field that its value goes to."""
 OPTIONS: Final = frozenset({
     "tz", "gap", "fold", "phase", "start", "startAt", "endAt", "count", "jitter", "calendar", "onHoliday", "blackout", "where", "atLeast",
-    "rows", "bytes", "minRows", "minCommits", "operations", "settle", "atMostEvery", "per", "on", "size", "within",
+    "rows", "bytes", "minRows", "minCommits", "minBytes", "operations", "settle", "atMostEvery", "per", "on", "size", "within",
 })  # fmt: skip
 """What may stand beside such a key."""
 _MOST_DEEP: Final = 60

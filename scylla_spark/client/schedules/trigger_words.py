@@ -19,6 +19,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnBatch,
     OnEvent,
     OnPartitions,
+    OnRequest,
     OnRuns,
     OnTable,
     Trigger,
@@ -77,6 +78,8 @@ def in_words(trigger: Trigger) -> str:
             )
         case OnBatch(tag, size):
             return f"when {_many(size, 'task')} with the tag {tag!r} {'has' if size == 1 else 'have'} ended"
+        case OnRequest():
+            return "when a run is asked for, and at no other time"
         case OnAbsence(OnRuns(work, on), within_us):
             return f"when no run of {work!r} has {_ended(on)} for {span(within_us)}"
         case OnAbsence(of, within_us):
@@ -144,7 +147,8 @@ def _bounds_in_words(times: FireTimes) -> str:
 
 
 def _table_in_words(leaf: OnTable) -> str:
-    wanted = [_many(leaf.min_commits, "commit")] + ([_many(leaf.min_rows, "row")] if leaf.min_rows else [])
+    more = [f"{number:,} {what}" for number, what in ((leaf.min_rows, "rows"), (leaf.min_bytes, "bytes")) if number]
+    wanted = [_many(leaf.min_commits, "commit"), *more]
     text = f"when the table {leaf.table!r} has grown by {' and '.join(wanted)}"
     text += f" ({', '.join(leaf.operations)} only)" if leaf.operations else ""
     where = " and ".join(f"{one.column} {one.comparison} {one.value!r}" for one in leaf.where)

@@ -24,6 +24,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnBatch,
     OnEvent,
     OnPartitions,
+    OnRequest,
     OnRuns,
     OnTable,
     Operation,
@@ -74,6 +75,7 @@ class _Table(TypedDict, total=False):
     table: Required[Text]
     minRows: int
     minCommits: int
+    minBytes: int
     operations: list[Operation]
     where: Annotated[list[_Condition], Field(max_length=100)]
     settle: Micros
@@ -114,6 +116,11 @@ class _Batch(TypedDict):
 
 
 @with_config(STRICT)
+class _Manual(TypedDict):
+    kind: Literal["manual"]
+
+
+@with_config(STRICT)
 class _Absent(TypedDict):
     kind: Literal["absent"]
     of: Annotated[_Table | _Partitions | _Event | _Runs, Field(discriminator="kind")]
@@ -128,6 +135,7 @@ _LEAVES: Final[dict[str, TypeAdapter[Any]]] = {
     "after": TypeAdapter(_Runs),
     "batch": TypeAdapter(_Batch),
     "absent": TypeAdapter(_Absent),
+    "manual": TypeAdapter(_Manual),
 }
 
 
@@ -228,15 +236,16 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
     if kind == "table":
         where = tuple(Condition(one["column"], one["comparison"], one["value"]) for one in found.get("where", []))
         return OnTable(
-            found["table"],
-            found.get("minRows", 0),
-            found.get("minCommits", 1),
-            tuple(found.get("operations", [])),
-            where,
-            found.get("settle", 0),
-            found.get("atMostEvery", 0),
-            found.get("per", ""),
-            found.get("start", "now"),
+            table=found["table"],
+            min_rows=found.get("minRows", 0),
+            min_commits=found.get("minCommits", 1),
+            min_bytes=found.get("minBytes", 0),
+            operations=tuple(found.get("operations", [])),
+            where=where,
+            settle_us=found.get("settle", 0),
+            throttle_us=found.get("atMostEvery", 0),
+            per=found.get("per", ""),
+            start=found.get("start", "now"),
         )
     if kind == "partitions":
         return OnPartitions(found["dataset"], found.get("atLeast", 1), found.get("rows", 0), found.get("bytes", 0))
@@ -246,6 +255,8 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
         return OnRuns(found["work"], frozenset(found.get("on", ["succeeded"])), found.get("atLeast", 1))
     if kind == "batch":
         return OnBatch(found["tag"], found["size"])
+    if kind == "manual":
+        return OnRequest()
     of = _leaf(found["of"])
     assert isinstance(of, OnTable | OnPartitions | OnEvent | OnRuns)
     return OnAbsence(of, found["within"])

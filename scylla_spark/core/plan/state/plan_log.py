@@ -17,13 +17,14 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 11
+VERSION: Final = 12
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
 which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
 to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
-10: when handlers succeeded last. 11: definitions that change words only. A group is written
+10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
+and schedules that run by request. A group is written
 as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
@@ -82,6 +83,7 @@ _LEAVES_KEPT: Final = 4
 _ENDS_COUNTED: Final = 6
 _BATCHES: Final = 8
 _RUNS_LATER: Final = 9
+_BYTES_AND_REQUESTS: Final = 12
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -194,13 +196,13 @@ def _version_of(change: Change) -> int:
 
 
 def _version_of_trigger(text: str) -> int:
-    """The version that a definition needs whose trigger older planners cannot read: so many ends of runs, the absence of any, a batch.
+    """The version that a definition needs because older planners cannot read its trigger.
 
     Args:
         text: the definition, a JSON object; empty: there is none.
     """
     counts = '"after"' in text and ('"atLeast"' in text or '"absent"' in text)
-    if not counts and '"batch"' not in text:
+    if not counts and not any(word in text for word in ('"batch"', '"manual"', '"minBytes"')):
         return _COMMON  # there may be a hundred thousand of them
     version, todo = _COMMON, [from_json(text).get("trigger")]
     while todo:
@@ -209,11 +211,13 @@ def _version_of_trigger(text: str) -> int:
             todo += node
         elif isinstance(node, dict):
             kind, of = node.get("kind"), node.get("of")
+            if kind == "manual" or (kind == "table" and "minBytes" in node):
+                return _BYTES_AND_REQUESTS
             if kind == "batch":
-                return _BATCHES
+                version = max(version, _BATCHES)
             of_runs = kind == "absent" and isinstance(of, dict) and of.get("kind") == "after"
             if of_runs or (kind == "after" and "atLeast" in node):
-                version = _ENDS_COUNTED
+                version = max(version, _ENDS_COUNTED)
             todo.append(of)
     return version
 

@@ -222,7 +222,8 @@ def due_at(trigger: OnTable, grown: Grown, last_fire_us: int | None) -> int | No
         last_fire_us: when it fired last; None: never.
     """
     enough_rows = grown.rows >= trigger.min_rows or grown.unsaid > 0
-    if grown.commits < max(trigger.min_commits, 1) or not enough_rows:
+    enough = enough_rows and grown.bytes >= trigger.min_bytes
+    if grown.commits < max(trigger.min_commits, 1) or not enough:
         return None
     settled_us = grown.last_us + trigger.settle_us
     return settled_us if last_fire_us is None else max(settled_us, last_fire_us + trigger.throttle_us)

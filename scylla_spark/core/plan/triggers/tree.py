@@ -11,6 +11,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnBatch,
     OnEvent,
     OnPartitions,
+    OnRequest,
     OnRuns,
     OnTable,
     Trigger,
@@ -60,6 +61,8 @@ def key_of(leaf: Trigger) -> str:
             return f"table:{table}"
         case OnAbsence(of):
             return key_of(of)
+        case OnRequest():
+            return "manual"
         case _:
             return "time"
 

@@ -47,6 +47,7 @@ class OnTable:
         table: path or name.
         min_rows: at least so many new rows.
         min_commits: at least so many commits.
+        min_bytes: the new files of these commits have at least so many bytes.
         operations: which commits count; empty: all that change data.
         where: which rows count.
         settle_us: the table must have been quiet for so long.
@@ -58,6 +59,7 @@ class OnTable:
     table: str
     min_rows: int = 0
     min_commits: int = 1
+    min_bytes: int = 0
     operations: tuple[Operation, ...] = ()
     where: tuple[Condition, ...] = ()
     settle_us: int = 0
@@ -125,6 +127,11 @@ class OnBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class OnRequest:
+    """Never fires: a schedule with it runs when somebody asks for a run."""
+
+
+@dataclass(frozen=True, slots=True)
 class AnyOf:
     """Holds when so many of its branches have fired since the last launch.
 
@@ -137,7 +144,7 @@ class AnyOf:
     at_least: int = 1
 
 
-Trigger = AtTimes | OnTable | OnPartitions | OnEvent | OnAbsence | OnRuns | OnBatch | AnyOf
+Trigger = AtTimes | OnTable | OnPartitions | OnEvent | OnAbsence | OnRuns | OnBatch | OnRequest | AnyOf
 
 
 def nodes(trigger: Trigger) -> Iterator[tuple[Trigger, int]]:
@@ -186,6 +193,12 @@ def _check(node: Trigger) -> None:
             _text("table", node.table)
             _within("min_rows", node.min_rows, 0, _MOST)
             _within("min_commits", node.min_commits, 1, _MOST)
+            _within("min_bytes", node.min_bytes, 0, _MOST)
+            if node.min_bytes and node.where:
+                raise ArgumentError(
+                    "A trigger with `where` has no min_bytes: the log has the size of files, not of single rows.",
+                    hint="Use min_rows, or leave `where` out.",
+                )
             _within("settle", node.settle_us, 0, _LONGEST_US)
             _within("at_most_every", node.throttle_us, 0, _LONGEST_US)
             if isinstance(node.start, int):

@@ -37,11 +37,13 @@ class Handler:
         info: what the dispatcher knows of it.
         function: the function itself.
         signature: how it is called, and which types its payload and its result have.
+        schedules: that it brings along, as objects of a file of schedules.
     """
 
     info: HandlerInfo
     function: Callable[..., Any]
     signature: Signature
+    schedules: tuple[Mapping[str, Any], ...] = ()
 
 
 _registered: dict[str, Handler] = {}
@@ -62,6 +64,7 @@ def handler(
     open_files: int | None = None,
     environment: Mapping[str, str] | None = None,
     rate_key: str | Sequence[str] = (),
+    schedules: Sequence[Mapping[str, Any]] = (),
 ) -> Callable[[F], F]:
     """Registers a function under `name` and returns it unchanged, so that tests can call it directly.
 
@@ -89,6 +92,8 @@ def handler(
         environment: variables that it gets beside those that all handlers get.
         rate_key: name of a rate limit that all its tasks share, or several: none of them starts while one has to wait for it,
             whose attempt raised `RateLimited` with that key.
+        schedules: of this handler, each with the fields of a file of schedules, such as {"name": "nightly", "cron": "0 2 * * *"}.
+            `schedule apply --from MODULE` stores them.
 
     Raises:
         ArgumentError: a setting or the function's signature is not usable, or another function has this name.
@@ -109,7 +114,12 @@ def handler(
     if timeout_ms == 0:
         raise ArgumentError(f"Handler {name!r} has a timeout of 0.", hint='Pass a duration such as "30s".')
 
-    rate_keys = _rate_keys(name, rate_key)
+    rate_keys, brought = _rate_keys(name, rate_key), tuple(schedules)
+    if not all(isinstance(one, Mapping) and not one.keys() & {"handler", "owner"} for one in brought):
+        raise ArgumentError(
+            f"Handler {name!r} has schedules={shown(schedules)}.",
+            hint='Pass a list of objects without handler and owner, such as {"name": "nightly", "cron": "0 2 * * *"}.',
+        )
 
     def register(function: F) -> F:
         taken = handler_signature.read(name, function, batch=max_batch is not None)
@@ -117,7 +127,7 @@ def handler(
         _check_apart(name, apart, runs_on, is_async=taken.is_async)
         _check_session(name, runs_on, taken, max_batch)
         info = HandlerInfo(name, runs_on or AUTO, max_batch, timeout_ms, retry, at_once, apart, rate_keys=rate_keys)
-        _add(Handler(info, function, taken))
+        _add(Handler(info, function, taken, brought))
         return function
 
     return register
@@ -236,7 +246,7 @@ def load(modules: Sequence[str]) -> dict[str, Handler]:
         ArgumentError: a path does not exist, or two functions claim one name. Other errors of the modules pass through.
     """
     for module in modules:
-        if module.endswith(".py") or "/" in module:
+        if _is_path(module):
             _import_file(Path(module))
         else:
             importlib.import_module(module)
@@ -246,6 +256,24 @@ def load(modules: Sequence[str]) -> dict[str, Handler]:
         if version and int(version) > versions.get(plain, (-1, entry))[0]:
             versions[plain] = (int(version), entry)
     return {plain: entry for plain, (_, entry) in versions.items()} | _registered
+
+
+def defined_in(module: str) -> list[Handler]:
+    """Imports a module, and returns the handlers that it and its submodules define.
+
+    Args:
+        module: dotted name, or path of a .py file.
+
+    Raises:
+        ArgumentError: as `load` does. Other errors of the module pass through.
+    """
+    load((module,))
+    name = _import_file(Path(module)).__name__ if _is_path(module) else module
+    return [one for one in _registered.values() if f"{one.function.__module__}.".startswith(f"{name}.")]
+
+
+def _is_path(module: str) -> bool:
+    return module.endswith(".py") or "/" in module
 
 
 def _add(entry: Handler) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from scylla_spark.errors import ArgumentError, ConfigError, SchedulerError
 from scylla_spark.handlers.call import describe, stack_of
 from scylla_spark.handlers.description import AUTO, LOCAL
-from scylla_spark.handlers.registry import Handler, load, unregistered
+from scylla_spark.handlers.registry import Handler, defined_in, load, unregistered
 
 ANY: Final = "*"
 """The name of a handler for all tasks that have none of their own here, and for those that name none at all."""
@@ -59,8 +60,20 @@ def imported(modules: Sequence[str]) -> dict[str, Handler]:
         ArgumentError: a module file is missing.
         ConfigError: a module cannot be imported (the message holds the stack).
     """
-    try:
+    with _named_errors():
         return load(modules)
+
+
+def defined_by(module: str) -> list[Handler]:
+    """The handlers that a module and its submodules define. Raises the errors of `imported`."""
+    with _named_errors():
+        return defined_in(module)
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
     except SchedulerError:
         raise
     except (Exception, SystemExit) as error:  # whatever a module does while it is imported

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.context import Context, context
-from scylla_spark.errors import ArgumentError, ExitCode
+from scylla_spark.errors import ArgumentError, ExitCode, SchedulerError
 from scylla_spark.processes.roles import ROLES, role_named
 from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
+    from scylla_spark.client.schedules.schedule import Schedule
     from scylla_spark.config.settings import Settings
 
 Handlers = Annotated[
@@ -25,6 +26,12 @@ Handlers = Annotated[
 
 LogFormat = Annotated[
     str | None, typer.Option("--log", help="auto, plain or json; default: plain lines on a terminal, else JSON")
+]
+
+
+Schedules = Annotated[
+    bool,
+    typer.Option("--schedules", help="Once ready, do what `schedule apply --from` does for each module of handlers"),
 ]
 
 
@@ -67,10 +74,10 @@ def init(
     )
 
 
-def up(ctx: typer.Context, handlers: Handlers = None, log: LogFormat = None) -> None:
+def up(ctx: typer.Context, handlers: Handlers = None, log: LogFormat = None, schedules: Schedules = False) -> None:
     """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest, dispatch, plan and the HTTP API."""
     cli = context(ctx)
-    _serve(cli, _settings(cli, handlers, log))
+    _serve(cli, _settings(cli, handlers, log), schedules=schedules)
 
 
 def run(
@@ -78,12 +85,13 @@ def run(
     roles: Annotated[list[str] | None, typer.Argument(help=f"{', '.join(ROLES)}; default: all")] = None,
     handlers: Handlers = None,
     log: LogFormat = None,
+    schedules: Schedules = False,
 ) -> None:
     """Serve some roles until stopped, with the configured Kafka, or the one that `up` has started."""
     from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
-    _serve(cli, located(_settings(cli, handlers, log)), roles)
+    _serve(cli, located(_settings(cli, handlers, log)), roles, schedules=schedules)
 
 
 def demo(
@@ -154,7 +162,7 @@ def _settings(cli: Context, handlers: Sequence[str] | None, log: str | None) -> 
     return cli.settings(**({"handlers": tuple(handlers)} if handlers else {}))
 
 
-def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None) -> None:
+def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None, *, schedules: bool = False) -> None:
     """Starts the services, all if none is named, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
     from scylla_spark.processes import process_main
@@ -165,7 +173,15 @@ def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None)
     spark = any(role_named(role).needs_session(settings) for role in deployment.roles)
     folders = [folder for folder in (settings.data_dir, settings.tables_folder) if folder is not None]
     _examine(cli, folders, java=spark or not settings.kafka.bootstrap_servers, spark=spark)
-    process_main.serve(deployment, partial(_say_ready, cli))
+    brought = _brought(settings.handlers) if schedules else []
+    process_main.serve(deployment, partial(_say_ready, cli, brought))
+
+
+def _brought(modules: Sequence[str]) -> list[Schedule]:
+    """The schedules of the modules of handlers: a wrong one is an error before anything is started."""
+    from scylla_spark.cli.commands.schedule_apply import of_module
+
+    return [one for module in modules for one in of_module(module)]
 
 
 def _examine(cli: Context, folders: Sequence[Path], *, java: bool = True, spark: bool = True) -> None:
@@ -180,7 +196,7 @@ def _examine(cli: Context, folders: Sequence[Path], *, java: bool = True, spark:
         cli.output.say(f"{check.name}: {check.detail}: {check.mend}")
 
 
-def _say_ready(cli: Context, deployment: Any) -> None:
+def _say_ready(cli: Context, schedules: Sequence[Schedule], deployment: Any) -> None:
     from scylla_spark.processes.ready_line import ready_block, ready_facts, ready_line
 
     told = ready_facts(deployment)
@@ -194,6 +210,15 @@ def _say_ready(cli: Context, deployment: Any) -> None:
         )
     sys.stdout.write("".join(visible(line) + "\n" for line in text.splitlines()))
     sys.stdout.flush()
+    for owner in dict.fromkeys(one.owner or "" for one in schedules):
+        own = [one for one in schedules if one.owner == owner]
+        try:
+            with cli.scheduler() as scheduler:
+                done = scheduler.put_schedules(*own, prune=owner, author=owner)
+        except SchedulerError as error:
+            cli.output.say(f"error: the schedules of {owner} were not applied: {error}")
+        else:
+            cli.output.say(f"schedules of {owner}: {', '.join(f'{name} {verdict}' for name, verdict in done.items())}")
 
 
 def _handler_names(deployment: Any) -> list[str] | None:

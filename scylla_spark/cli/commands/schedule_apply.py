@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from scylla_spark.cli.context import Context, context
-from scylla_spark.errors import ExitCode
+from scylla_spark.errors import ArgumentError, ExitCode
 from scylla_spark.visible import visible_json
 
 if TYPE_CHECKING:
@@ -29,7 +29,17 @@ def register(app: typer.Typer) -> None:
 
 def apply(
     ctx: typer.Context,
-    files: Files,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]…", help="TOML, YAML or JSON files of schedules; or --from")
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODULE",
+            help="The schedules of @handler(schedules=…) of a module or .py file; those that it no longer has are removed",
+        ),
+    ] = None,
     prune: Annotated[str | None, typer.Option(metavar="OWNER", help="Remove what else of this owner is stored")] = None,
     only_new: Annotated[
         bool, typer.Option("--only-new", help="Leave those that are stored as they are, whatever the files say")
@@ -43,7 +53,13 @@ def apply(
     from scylla_spark.client.schedules.sets import compared
 
     cli = context(ctx)
-    schedules = read_files(files)
+    if bool(files) == bool(from_) or (from_ and prune):
+        raise ArgumentError(
+            "Schedules come from files, with --prune if need be, or from one module.",
+            hint="Pass FILE…, or --from MODULE alone.",
+        )
+    schedules = of_module(from_) if from_ else read_files(files or [])
+    prune = schedules[0].owner if from_ and schedules else prune
     with cli.scheduler() as scheduler:
         plan = scheduler.connection.plan.state()
         verdicts = compared(plan, schedules, prune, only_new=only_new)
@@ -82,6 +98,21 @@ def lint(
     cli.output.say(f"schedules: {len(rows)}, errors: {counts['error']}, warnings: {counts['warning']}")
     if counts["error"]:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def of_module(module: str) -> list[Schedule]:
+    """Returns the schedules that the handlers of a module bring along.
+
+    Raises:
+        ArgumentError: one of them is wrong.
+        ConfigError: the module cannot be imported.
+    """
+    from scylla_spark.client.schedules.files import schedules_of_handlers
+    from scylla_spark.handlers.registry import look_in_current_folder
+    from scylla_spark.worker.handlers import defined_by
+
+    look_in_current_folder()
+    return schedules_of_handlers(module, defined_by(module))
 
 
 def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, str]) -> list[dict[str, Any]]:

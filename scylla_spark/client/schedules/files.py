@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.trigger_shorthand import BY_KEY, OPTIONS, camel, trigger_of
 from scylla_spark.errors import ArgumentError, SetupError, shown
+from scylla_spark.handlers.registry import Handler
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 _FIELDS: Final = frozenset({
@@ -41,6 +42,17 @@ class FileSchedule(NamedTuple):
     schedule: Schedule | None
     error: ArgumentError | None = None
 
+    def read(self) -> Schedule:
+        """Returns the schedule.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        if self.schedule is None:
+            assert self.error is not None
+            raise self.error
+        return self.schedule
+
 
 def read_files(paths: list[str]) -> list[Schedule]:
     """All schedules of some files.
@@ -49,14 +61,7 @@ def read_files(paths: list[str]) -> list[Schedule]:
         ArgumentError: a file cannot be read, or one of the schedules is none; the message names file, schedule and field.
         SetupError: a package that reads the format is missing.
     """
-    found = []
-    for path in paths:
-        for one in read_file(path):
-            if one.schedule is None:
-                assert one.error is not None
-                raise one.error
-            found.append(one.schedule)
-    return found
+    return [one.read() for path in paths for one in read_file(path)]
 
 
 def read_file(path: str) -> list[FileSchedule]:
@@ -78,6 +83,30 @@ def read_file(path: str) -> list[FileSchedule]:
             f"{path}: there is no {foreign[0]!r} beside `schedule`.", hint="A file holds schedules only."
         )
     return [_judged(path, number, value) for number, value in enumerate(values, 1)]
+
+
+def schedules_of_handlers(module: str, handlers: Iterable[Handler]) -> list[Schedule]:
+    """Returns the schedules that the handlers of a module bring along; their owner is `owner_of(module)`.
+
+    Args:
+        module: that defines the handlers.
+        handlers: of the module.
+
+    Raises:
+        ArgumentError: a schedule is wrong; the message names module, handler, schedule and field.
+    """
+    found = []
+    for one in handlers:
+        name = one.info.name
+        for number, value in enumerate(one.schedules, 1):
+            fields = {**value, "handler": name, "owner": owner_of(module)}
+            found.append(_judged(f"{module}, handler {name!r}", number, fields).read())
+    return found
+
+
+def owner_of(module: str) -> str:
+    """Returns the owner of the schedules of a module: its dotted name, or the name of its file without folders and ending."""
+    return f"module:{Path(module).stem if module.endswith('.py') or '/' in module else module}"
 
 
 def definition_of(value: Any) -> dict[str, Any]:

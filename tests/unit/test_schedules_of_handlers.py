@@ -1,0 +1,70 @@
+"""Schedules beside handlers: what `@handler(schedules=…)` takes, and which of them a module brings along."""
+
+import pytest
+
+from scylla_spark import handler
+from scylla_spark.cli.commands.schedule_apply import of_module
+from scylla_spark.client.schedules.schedule import Schedule, Trigger
+from scylla_spark.errors import ArgumentError, ConfigError
+
+MODULE = """
+from scylla_spark import handler
+import brought_elsewhere
+
+NIGHTLY = {"name": "brought-nightly", "cron": "0 2 * * *", "tz": "Europe/Berlin", "payload": {"full": True}}
+
+
+@handler("brought@1", schedules=[NIGHTLY, {"name": "brought-manual", "trigger": {"kind": "manual"}}])
+def brought(task): ...
+
+
+@handler("brought-plain")
+def plain(task): ...
+"""
+ELSEWHERE = (
+    "from scylla_spark import handler\n\n\n"
+    '@handler("brought-elsewhere", schedules=[{"name": "elsewhere", "every": "1h"}])\ndef other(task): ...\n'
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "brought_elsewhere.py").write_text(ELSEWHERE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_a_module_brings_the_schedules_of_its_own_handlers_and_owns_them(folder, file):
+    name = f"brought_module_{file}"
+    (folder / f"{name}.py").write_text(
+        MODULE.replace("brought@1", f"brought-{file}").replace("brought-plain", f"{name}.plain")
+    )
+    nightly, manual = of_module(f"./{name}.py" if file else name)
+    assert nightly.definition == Schedule(
+        "brought-nightly", f"brought-{file}", Trigger.cron("0 2 * * *", "Europe/Berlin"), payload={"full": True},
+        owner=f"module:{name}",
+    ).definition  # fmt: skip
+    assert (manual.trigger, manual.owner) == (Trigger.manual(), f"module:{name}")
+    assert [one.name for one in of_module("brought_elsewhere")] == ["elsewhere"]
+
+
+def test_a_wrong_schedule_is_named_with_module_handler_and_field(folder):
+    (folder / "brought_wrong.py").write_text(
+        ELSEWHERE.replace("brought-elsewhere", "brought-wrong").replace("1h", "often")
+    )
+    with pytest.raises(ArgumentError, match=r"brought_wrong, handler 'brought-wrong', schedule 'elsewhere': .*period"):
+        of_module("brought_wrong")
+
+
+def test_a_module_that_cannot_be_imported_is_an_error_of_configuration(folder):
+    (folder / "brought_broken.py").write_text("import no_such_module\n")
+    with pytest.raises(ConfigError, match="no_such_module"):
+        of_module("brought_broken")
+
+
+@pytest.mark.parametrize("wrong", [[{"handler": "x"}], [{"owner": "me"}], ["nightly"], [Trigger.manual()]])
+def test_what_is_no_schedule_of_a_handler_is_refused_where_it_is_written(wrong):
+    with pytest.raises(ArgumentError, match="schedules="):
+        handler("brought-refused", schedules=wrong)

@@ -318,7 +318,7 @@ def test_a_table_that_grows_hands_each_of_its_versions_to_one_run(deployment, sc
     scheduler.put_schedules(
         Schedule("each", "work", Trigger.table(table), payload={"mark": versions}),
         Schedule("many", "work", Trigger.table(table, min_rows=10, settle="1s"), payload={"mark": versions}),
-        Schedule("large", "work", Trigger.table(table, min_bytes=2_000), payload={"mark": "{{ table.bytes }}"}),
+        Schedule("large", "work", Trigger.table(table, min_bytes=1_000), payload={"mark": "{{ table.bytes }}"}),
         Schedule("parts", "work", Trigger.table(table, per="day"), payload={"mark": "{{ table.partition }}"}),
         Schedule(
             "either", "work", Trigger.table(table, min_rows=1_000) | Trigger.event("now"), payload={"mark": "now"}
@@ -332,7 +332,7 @@ def test_a_table_that_grows_hands_each_of_its_versions_to_one_run(deployment, sc
     found.optimize.compact()
     found.vacuum(0, dry_run=False, enforce_retention_duration=False)
     eventually(lambda: marks(deployment, "many") and set(marks(deployment, "parts")) == {"mon", "tue"}, PATIENCE)
-    assert int(eventually(lambda: marks(deployment, "large"), PATIENCE)[0]) >= 2_000
+    assert int(eventually(lambda: marks(deployment, "large"), PATIENCE)[0]) >= 1_000
     write_deltalake(table, pa.table({"n": [9], "day": ["wed"]}), mode="append")
     newest = DeltaTable(table).version()
     eventually(lambda: marks(deployment, "each") and marks(deployment, "each")[-1].endswith(f"-{newest}"), PATIENCE)

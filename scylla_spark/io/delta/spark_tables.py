@@ -15,6 +15,7 @@ from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.io.delta.deployment_record import (
     stored_rows,
 )
+from scylla_spark.io.delta.replaced_table import ReplacedTable
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TASKS, Table
@@ -92,6 +93,7 @@ class Tables:
         self.path = path.rstrip("/")
         self.before_commit: Callable[[], None] = _nothing  # of rows or progress; may wait or raise
         self._clustered: set[str] = set()  # names of the tables that are known to be clustered
+        self._replaced: dict[str, ReplacedTable] = {}
 
     def location(self, table: Table) -> str:
         """Folder or URI of one table."""
@@ -227,10 +229,17 @@ class Tables:
             progress_row(topic, partition, mark) | {"updated_at": stamp}
             for (topic, partition), mark in sorted(marks.items())
         ]
-        frame = self.spark.createDataFrame(
-            [tuple(row.get(name) for name in PROGRESS.names) for row in rows], PROGRESS.ddl
-        ).coalesce(1)
-        frame.write.format("delta").mode("overwrite").save(self.location(PROGRESS))
+        self.replaced(PROGRESS).replace(rows)
+
+    def replaced(self, table: Table) -> ReplacedTable:
+        """Returns the writer of a table of which every write replaces all rows.
+
+        Args:
+            table: one of `REPLACED`.
+        """
+        if table.name not in self._replaced:
+            self._replaced.setdefault(table.name, ReplacedTable(TableReader(self.path), table))
+        return self._replaced[table.name]
 
 
 def between(partitions: Sequence[int] | None, after_us: int | None, until_us: int | None) -> Column:

@@ -188,8 +188,7 @@ class LogBatches:
         self._tables.before_commit()
         stamp = from_us(now_us())
         rows = [(number, offset, stamp) for number, offset in sorted(positions.items())]
-        frame = self._tables.spark.createDataFrame(rows, LOG_PROGRESS.ddl).coalesce(1)
-        frame.write.format("delta").mode("overwrite").save(self._tables.location(LOG_PROGRESS))
+        self._tables.replaced(LOG_PROGRESS).replace(dict(zip(LOG_PROGRESS.names, row, strict=True)) for row in rows)
         self._positions = positions
 
 

@@ -18,6 +18,7 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.tables.progress import Mark
 from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.duration import duration_us
+from scylla_spark.io.delta.replaced_table import REPLACED
 from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.log import get_logger
@@ -136,6 +137,9 @@ class Purger:
         from delta.tables import DeltaTable
 
         self._kept.tables.before_commit()
+        if table in REPLACED:
+            self._kept.tables.replaced(table).vacuum()
+            return False
         quiet = self._kept.quiet
         DeltaTable.forPath(quiet.spark, quiet.location(table)).vacuum()
         return False

@@ -1,6 +1,6 @@
 """Defaults and bounds that settings share with records, arguments, rules, definitions and executors: each stands here once.
 
-A default that only the settings know stands in `config.settings`.
+A default that only the settings know is in `config.settings`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What this machine lacks for running scylla-spark, and the command that mends it. Looks only; changes nothing."""
+"""Checks what this machine lacks for running scylla-spark, and names the command that helps. It changes nothing."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def require(folders: Iterable[Path], *, java: bool, spark: bool) -> list[Check]:
 
 
 def examine_kafka(settings: Settings) -> list[Check]:
-    """How far we come with the brokers: name, port, certificate, login, then topics and rights.
+    """Checks the way to the brokers step by step: name, port, certificate, login, then topics and rights.
 
     Args:
         settings: with the brokers' addresses.
@@ -287,7 +287,7 @@ def memory_bytes() -> int | None:
 
 
 def examine_cluster(settings: Settings) -> list[Check]:
-    """Whether the executors of `master` can run handlers: their Python and machine, the way back to this process, and their number.
+    """Checks if the executors of `master` can run handlers: their Python and machine, the way back to this process, and their number.
 
     Args:
         settings: with `master`, `handlers` and `spark.options`. Unless those options ship another archive, ours is shipped.

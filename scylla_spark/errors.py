@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a process of ours ends; every command uses these. `docs/operations.md` has the same table, with what to do."""
+    """The exit codes of all processes and commands. `docs/operations.md` has the same table, with what to do."""
 
     OK = 0
     FAILED = 1
@@ -76,7 +76,7 @@ class NotFoundError(SchedulerError):
 
 
 class ConflictError(SchedulerError):
-    """Somebody else holds what was asked for, or the state does not allow the request."""
+    """Another process holds the resource, or the state does not allow the request."""
 
     exit_code = ExitCode.CONFLICT
 
@@ -102,7 +102,7 @@ class ClockError(SchedulerError):
 
 
 class WaitTimeoutError(SchedulerError, TimeoutError):
-    """What was waited for did not happen in time; it may still happen later."""
+    """The awaited event did not happen in time; it may still happen later."""
 
     exit_code = ExitCode.TIMED_OUT
 

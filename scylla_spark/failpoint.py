@@ -34,7 +34,7 @@ PLANTED: Final = {
     "ingest.tasks.record": "a record of `tasks` is judged",
     "ingest.outcomes.record": "a record of `outcomes` is judged",
 }
-"""Where a defect can be planted, with mode "defect": what is done to a record that contains DEFECT_TEXT fails, each time."""
+"""Places for a planted defect, with mode "defect": each step on a record that contains DEFECT_TEXT fails."""
 DEFECT: Final = "defect"
 DEFECT_TEXT: Final = b"planted defect"
 
@@ -74,7 +74,7 @@ POINTS: Final = {
     "plan.load": "a schedule of the planner's log is taken over",
     "plan.begin": "the first time of a schedule is about to be found",
     "plan.decide": "times of a schedule are about to be decided",
-    "plan.happened": "a schedule is about to be told of something that its trigger names",
+    "plan.happened": "a schedule is about to get something that its trigger names",
     "plan.judge": "a job of a schedule is about to be judged: its constraints, and whether there is room",
     "plan.watch": "it is about to be found out which tables a schedule watches",
     "plan.group.decided": "a group of the planner is decided, not sent",
@@ -86,7 +86,7 @@ POINTS: Final = {
 
 
 class InjectedFault(RuntimeError):
-    """What mode "raise" raises."""
+    """The error of mode "raise"."""
 
 
 def parse(text: str) -> dict[str, tuple[str, int]]:

@@ -1,7 +1,8 @@
-"""Where log lines go. In processes of ours: to standard error or to a file, as plain lines on a terminal, else as one JSON object per line.
+"""Sends log lines to their place.
 
-In a process of somebody else, such as a notebook, they go to `logging`, below the logger `scylla_spark`, whose level is WARNING unless
-somebody sets another. Where that process has configured structlog, they go where it says.
+In processes of ours that is standard error or a file: plain lines on a terminal, else one JSON object per line.
+In another process, such as a notebook, they go to `logging`, below the logger `scylla_spark`, whose level is WARNING unless
+it is set. Where that process has configured structlog, they go where it says.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _as_text(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> tup
 
 
 class _Lines(io.TextIOBase):
-    """Takes log lines and never raises: a full disk costs lines, not the work that they tell of.
+    """Takes log lines and never raises: a full disk costs lines, not the work that they describe.
 
     Args:
         path: the file they are appended to; what it does not take, or all without one, goes to standard error.
@@ -137,7 +138,7 @@ class _Seldom(logging.Filter):
 
 
 class _Visible(logging.Formatter):
-    """What libraries log may quote data; our own lines are JSON, which escapes it."""
+    """Escapes lines of libraries, which may quote data; our own lines are JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         if (

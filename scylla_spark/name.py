@@ -1,6 +1,6 @@
-"""Which names handlers and queues may have: one rule for registered functions, records, frames, arguments and settings.
+"""Valid names of handlers and queues: one rule for registered functions, records, frames, arguments and settings.
 
-A name travels in records, stands in tables and in labels of metrics, and is typed by people. So it is short and plain ASCII.
+A name is part of records, tables and labels of metrics, and is typed by people. So it is short and plain ASCII.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ _NAME: Final = re.compile(PATTERN)
 
 
 def is_name(text: object) -> bool:
-    """Whether a handler or a queue may be called so."""
+    """Checks a name of a handler or a queue."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None

@@ -1,6 +1,6 @@
 """64 bits that stand for a text or a tuple of texts and numbers within this process.
 
-Producers choose the names that we remember by these, so nobody outside may be able to reckon two that collide. Python's own hash is
+Producers choose the names that we remember by these, so no client may be able to compute two that collide. Python's own hash is
 keyed with a secret of the process, unless the environment fixes its seed, as spark-submit does.
 """
 

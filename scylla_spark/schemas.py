@@ -12,7 +12,7 @@ VERSION: Final = 9
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
-3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
+3: leases of attempts and completions (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
 6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
 (`tags`, `traceparent`). 7: names of tasks are unique (`first_offset`, `unique_open`).
 8: what attempts say in words of how far they are (`progress_note`). 9: what days of calendars are (`note`).
@@ -181,7 +181,7 @@ LOG_PROGRESS: Final = Table(
     "log_progress",
     (
         Column("partition_id", "int", "partition of `logs`"),
-        Column("next_offset", "bigint", "all records below stand in `attempt_logs`"),
+        Column("next_offset", "bigint", "all records below are in `attempt_logs`"),
         Column("updated_at", "timestamp", "when the row last changed"),
     ),
     (),
@@ -209,11 +209,11 @@ PROGRESS: Final = Table(
     (
         Column("topic", "string", "tasks or outcomes"),
         Column("partition_id", "int", "partition of the topic"),
-        Column("next_offset", "bigint", "all records below stand in the tables"),
+        Column("next_offset", "bigint", "all records below are in the tables"),
         Column("epoch", "bigint", "outcomes: epoch of the fence that holds at next_offset"),
         Column("nonce", "string", "outcomes: its nonce"),
         Column("resigned", "boolean", "outcomes: its owner stopped cleanly"),
-        Column("folded_until", "timestamp", "tasks: what is due before stands in `tasks` alone, not in `deferred`"),
+        Column("folded_until", "timestamp", "tasks: earlier due tasks are in `tasks` alone, not in `deferred`"),
         Column("closed_hour", "int", "tasks: in all hours below every task has its completion"),
         Column("open_hours", "array<int>", "tasks: except in these"),
         Column("appended_at", "timestamp", "tasks: append time of the last record below next_offset"),
@@ -294,7 +294,7 @@ FIRES: Final = Table(
             "verdict", "string", "launched, skipped, waiting, missed, obsolete, failed; late, overdue, silent; trouble"
         ),
         Column("why", "string", "the reason, with its values"),
-        Column("by_hand", "boolean", "somebody asked for it"),
+        Column("by_hand", "boolean", "started by hand"),
         Column("values", "string", "JSON object: what triggered it, as templates know it"),
         *_TASK,
         _PLAN_OFFSET,
@@ -365,7 +365,7 @@ TOKENS: Final = Table(
         _PLAN_OFFSET,
     ),
     (),
-    "one row per change of a token for the HTTP API; secrets and their digests stand in no table",
+    "one row per change of a token for the HTTP API; secrets and their digests are in no table",
 )
 AUDIT_TRAIL: Final = Table(
     "audit",
@@ -381,7 +381,7 @@ AUDIT_TRAIL: Final = Table(
         _PLAN_OFFSET,
     ),
     (),
-    "one row per change that was asked for over HTTP, and per refusal to whoever may not; what tasks say of themselves is left out",
+    "one row per change over HTTP, and per refused change; changes that leave rows of their own are left out",
 )
 TABLES: Final = (
     TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES, AUDIT_TRAIL,

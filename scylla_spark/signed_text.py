@@ -32,7 +32,7 @@ class Signer:
         return f"{text}.{self.digest(text)}"
 
     def read(self, text: str) -> list[str] | None:
-        """The fields of a text; None: nobody of us has signed it, or not in a version that is known here."""
+        """The fields of a text; None: it has no signature of this deployment, or an unknown version."""
         body, _, given = text[:_MOST_CHARS].rpartition(".")
         if not hmac.compare_digest(self.digest(body).encode(), given.encode(errors="replace")):
             return None
@@ -40,5 +40,5 @@ class Signer:
         return fields if version == _VERSION else None
 
     def digest(self, text: str) -> str:
-        """What only those can tell who know the secret: of a text, for this purpose, in hexadecimal digits."""
+        """Returns the digest of a text for this purpose, keyed with the secret, in hexadecimal digits."""
         return hmac.new(self._key, text.encode(errors="replace"), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Where tables are stored: each place has one canonical form, so that two texts for one table are found to be equal."""
+"""Places of tables: each has one canonical form, so that two texts for one table are found to be equal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLAIN: Final = "/-._~!$&'()*+,;=:@"  # characters of a path that stand for them
 
 
 def is_place(table: str) -> bool:
-    """Whether a text is the place of a table: an absolute path or a URI. Any other text is a name, or a relative path.
+    """Checks for a place of a table: an absolute path or a URI. Any other text is a name, or a relative path.
 
     Args:
         table: as a trigger has it.
@@ -76,13 +76,13 @@ def table_place(text: str) -> str:
 
 
 def lies_under(place: str, folder: str) -> bool:
-    """Whether a place is a folder or is inside it. Both are canonical."""
+    """Checks if a place is a folder or is inside it. Both are canonical."""
     return place == folder or place.startswith(f"{folder.rstrip('/')}/")
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlaces:
-    """Which tables triggers may watch.
+    """The tables that triggers may watch.
 
     Attributes:
         names: name → place, as the setting `plan.tables` has it.

@@ -1,6 +1,6 @@
 """Makes text that came from elsewhere safe to print: what a terminal or a spreadsheet would obey becomes visible.
 
-Identifiers, payloads, results and errors are whatever a producer wrote. Printed as they are, they could move the cursor, change
+Producers choose identifiers, payloads, results and errors. Printed as they are, they could move the cursor, change
 colours or the clipboard, turn the direction of writing, fake a line of ours, or run as a formula. Everything that prints uses
 one of these functions.
 """

@@ -1,4 +1,4 @@
-"""What children ask to be sent is read strictly, and what is made of it can be sent, or is refused with a reason."""
+"""Follow-ups of children are read strictly; the result can be sent, or is refused with a reason."""
 
 from __future__ import annotations
 

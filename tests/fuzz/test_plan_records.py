@@ -98,7 +98,7 @@ def end_all(plan):
 
 
 def check_log(plan):
-    """Whether every record is small enough, can be read by its readers, and gives rows of the types that the tables have."""
+    """Checks that every record is small enough, can be read by its readers, and gives rows of the types that the tables have."""
     for offset, value in enumerate(plan.log):
         assert len(value) <= plan_log.MAX_GROUP_BYTES
         group = plan_log.decode(value)
@@ -111,7 +111,7 @@ def check_log(plan):
 
 
 def fits(cell, kind):
-    """Whether a JSON value can be a cell of a type of Spark's."""
+    """Checks if a JSON value can be a cell of a Spark type."""
     match kind:
         case "string":
             return isinstance(cell, str)

@@ -125,7 +125,7 @@ def as_written(command):
 
 
 def check_held(table):
-    """Whether a file of the rows says the same to all who read such files."""
+    """Checks that all readers of such files read the same rows."""
     import pandas as pd
     import polars as pl
 

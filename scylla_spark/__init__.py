@@ -7,14 +7,14 @@ TYPE_CHECKING = False  # as in typing; importing that takes most of the time bef
 if TYPE_CHECKING:
     from typing import Any, Final
 
-    from scylla_spark.client.notification_rules import NotificationRule
-    from scylla_spark.client.queues.queue import Queue
     from scylla_spark.client.schedules.schedule import Constraint, Schedule, Trigger
     from scylla_spark.client.tasks.enqueue_result import EnqueueResult
     from scylla_spark.client.tasks.handle import TaskHandle
     from scylla_spark.config.settings import Settings
     from scylla_spark.core.tasks.key import TaskKey
     from scylla_spark.core.tasks.task import Retry, Task, TaskContext
+    from scylla_spark.definitions.notification_rule import NotificationRule
+    from scylla_spark.definitions.queue import Queue
     from scylla_spark.errors import Abort, RateLimited, SchedulerError, TaskFailed, Yield
     from scylla_spark.handlers.registry import handler
     from scylla_spark.handlers.shared_resources import setup
@@ -28,8 +28,8 @@ _HOMES: "Final" = {
     "Schedule": "client.schedules.schedule",
     "Trigger": "client.schedules.schedule",
     "Constraint": "client.schedules.schedule",
-    "NotificationRule": "client.notification_rules",
-    "Queue": "client.queues.queue",
+    "NotificationRule": "definitions.notification_rule",
+    "Queue": "definitions.queue",
     "Settings": "config.settings",
     "Task": "core.tasks.task",
     "TaskContext": "core.tasks.task",

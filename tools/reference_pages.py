@@ -36,7 +36,8 @@ def settings_page() -> str:
     """Every setting with its type, default and meaning, from the models in `scylla_spark/config`."""
     from pydantic import BaseModel
 
-    from scylla_spark.config.settings import Queue, Settings
+    from scylla_spark.config.settings import Settings
+    from scylla_spark.definitions.queue import Queue
 
     parts = [
         "# Settings",
@@ -147,7 +148,7 @@ def _usage(path: tuple[str, ...], command: Any) -> str:
 
 def _options(command: Any) -> str:
     rows = []
-    for one in command.params:
+    for one in command.get_params(command.context_class(command)):
         if getattr(one, "hidden", False) or one.name == "help":
             continue
         names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))

@@ -105,6 +105,16 @@ def parsed(columns: str | None, output: str, sets: list[str], **other: Any) -> C
     return Context(look, other["file"], overrides, other["debug"])
 
 
+def author() -> str:
+    """Who asks, as the machine knows them; empty if it does not."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
 def instant(text: str, now: int | None = None) -> int:
     """Microseconds since the epoch of an RFC 3339 instant, "now", or a duration from now such as "+1h" or "-30m".
 

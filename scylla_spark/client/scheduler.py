@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypeVar, Unpack, overload
 
-from scylla_spark.client import notification_rules
+from scylla_spark.client import notification_rules, stored_definitions
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.handlers import HandlerWarnings
-from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
+from scylla_spark.client.notification_rules import RuleStatus
 from scylla_spark.client.queues.handle import QueueHandle, is_reusable
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.calendars import calendar_fields
@@ -26,6 +26,7 @@ from scylla_spark.core.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.core.tasks.key import TaskKey, instant_us
 from scylla_spark.core.tasks.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.definitions.notification_rule import NotificationRule
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from scylla_spark.client.handlers import Catalogue
-    from scylla_spark.client.queues.queue import Queue
     from scylla_spark.client.schedules.schedule import Schedule
     from scylla_spark.client.schedules.selection import Selection
+    from scylla_spark.definitions.queue import Queue
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -475,9 +476,7 @@ class Scheduler:
 
     def put_queues(self, *queues: Queue, author: str = "") -> dict[str, str]:
         """Stores several; name → what became of it. See `put_queue`."""
-        from scylla_spark.client.queues import queue as queue_sets
-
-        done = queue_sets.put(self.connection.plan, queues, author)
+        done = stored_definitions.put(self.connection.plan, queues, author)
         return {name: str(one["became"]) for name, one in done.items()}
 
     def queue(self, name: str, *, author: str = "") -> QueueHandle:
@@ -508,7 +507,7 @@ class Scheduler:
             ArgumentError: it is refused, such as for a channel that the planner's settings do not have.
             UnreachableError: no planner answers; what was sent is done when one runs.
         """
-        return str(notification_rules.put(self.connection.plan, [rule], author)[rule.name]["became"])
+        return str(stored_definitions.put(self.connection.plan, [rule], author)[rule.name]["became"])
 
     def notification_rules(self) -> dict[str, RuleStatus]:
         """The rules that are stored, by name, with what they have told of and is not over."""
@@ -520,7 +519,7 @@ class Scheduler:
         Raises:
             NotFoundError: it is not stored.
         """
-        notification_rules.delete(self.connection.plan, [name], author)
+        stored_definitions.delete(self.connection.plan, NotificationRule, [name], author)
 
     def test_notification_rule(self, name: str) -> TaskHandle:
         """Sends a message to the channel of a rule; a handle on the task that carries it.

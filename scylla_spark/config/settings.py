@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -45,27 +44,19 @@ from scylla_spark.config.spark_workers import SparkWorkers
 from scylla_spark.defaults import (
     API_PORT,
     GRACE,
-    GROUP_SEPARATOR,
-    LEASE,
-    LEAST_RATE,
     LONGEST_RUN_S,
     MAX_CHILDREN,
-    MAX_RUN,
     MIN_CHILDREN,
-    MOST_AT_ONCE,
-    MOST_GROUP_CHARS,
-    MOST_RATE,
     MOST_RETRIES,
-    MOST_WEIGHT,
-    MOST_WEIGHTED,
     RETENTION,
     RETRIES,
     RETRY_BASE,
     RETRY_CAP,
     STORE_TIMEOUT,
 )
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.duration import duration
-from scylla_spark.errors import ConfigError, shown
+from scylla_spark.errors import ConfigError
 from scylla_spark.name import RULE, is_name
 
 DEFAULT_FILE = Path("scyllaspark.toml")
@@ -79,12 +70,21 @@ _OTHER_VARIABLES = {
 }  # jar cache, spark-submit.sh, fail points, commands
 
 
-_Group = Annotated[str, Field(min_length=1, max_length=MOST_GROUP_CHARS)]
-_Weight = Annotated[int, Field(ge=1, le=MOST_WEIGHT)]
-_Retries = Annotated[
-    Annotated[int, Field(ge=0, le=MOST_RETRIES)] | Literal["deployment"] | None,
-    BeforeValidator(lambda value: None if value == "forever" else value),
-]
+def _start_values(value: object) -> object:
+    """The table of queues with the name in each; values of the environment are texts."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _start_value(name, item) if isinstance(item, Mapping) else item for name, item in value.items()}
+
+
+def _start_value(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    read = {
+        field: Queue.value_of(field, item) if isinstance(item, str) and field in Queue.model_fields else item
+        for field, item in given.items()
+    }
+    if read.get("name", name) != name:
+        raise ValueError(f"the queue {name!r} has another name: leave out `name`")
+    return read | {"name": name}
 
 
 _Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -223,88 +223,6 @@ class Dispatch(Section):
         duration("10s"),
         description="release stops while the oldest unrecorded outcome is older than this; Kafka needs 9 s to notice a dead broker",
     )
-
-
-class Queue(Section):
-    """Start values of one queue: in force until a definition of its name is put, which replaces them as a whole."""
-
-    mode: Literal["push", "pull"] = Field(
-        "push", description="push: handlers of the dispatcher run its tasks; pull: workers lease them"
-    )
-    order: Literal["durable", "replay"] = Field(
-        "durable",
-        description="when the next task of a lane starts: once the completion before it is recorded, or at once (faster; "
-        "after a crash the lane runs again from its last recorded completion)",
-    )
-    concurrency: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_AT_ONCE,
-        description="most tasks at once, shared out by partitions; at least one per dispatcher",
-    )
-    rate: float | None = Field(
-        None, ge=LEAST_RATE, le=MOST_RATE, allow_inf_nan=False, description="most starts per second"
-    )
-    paused: bool = Field(False, description="nothing of it starts")
-    group_concurrency: int | None = Field(
-        None, ge=1, le=MOST_AT_ONCE, description="most tasks at once of one group of lanes, per dispatcher"
-    )
-    group_separator: str = Field(
-        GROUP_SEPARATOR,
-        min_length=1,
-        max_length=MOST_GROUP_CHARS,
-        description="lanes whose ordering ids agree up to the first of these are a group",
-    )
-    weights: dict[_Group, _Weight] = Field(
-        {}, max_length=MOST_WEIGHTED, description="share of each group where several wait; of others 1"
-    )
-    ageing: bool = Field(False, description="tasks become more urgent while they wait")
-    lease: Duration = Field(
-        duration(LEASE),
-        description="how long a lease lasts without a sign of life; 0s: a task is delivered once, and gone when handed out",
-    )
-    max_run: Duration = Field(
-        duration(MAX_RUN), description="longest that a lease may be extended to; a task's own timeout goes before"
-    )
-    max_retries: _Retries = Field(
-        "deployment", description='attempts after the first; "forever": no end; left out: as handler or deployment say'
-    )
-    retry_base: Duration | None = Field(
-        None, description="wait before the second attempt; left out: as handler or deployment say"
-    )
-    retry_cap: Duration | None = Field(
-        None, description="longest wait before an attempt; left out: as handler or deployment say"
-    )
-    on_exception: Literal["retry", "fail"] = Field(
-        "retry", description="what an exception of a handler does: the task is tried again, or has failed for good"
-    )
-    on_false: Literal["succeed", "redeliver"] = Field(
-        "succeed",
-        description="what a handler that returns False does: the task has ended, or comes again after `lease`",
-    )
-    key_reuse: Literal["never", "when_done"] = Field(
-        "never", description="whether a key may be used again once its task has ended"
-    )
-    retention: Duration | None = Field(
-        None, description="how long its history is kept, at most ingest.retention; left out: as long"
-    )
-    default_handler: str | None = Field(None, description="handler of its tasks that name none")
-    description: str = Field("", max_length=1_024, description="for people")
-    isolation: Literal["handler", "sandbox"] = Field(
-        "handler",
-        description="handler: its tasks are kept apart as their handlers say; sandbox: they run in a sandbox or not at all",
-    )
-
-    def definition(self, name: str) -> dict[str, Any]:
-        """What was set, as the JSON value of a definition.
-
-        Args:
-            name: of the queue.
-        """
-        found = self.model_dump(mode="json", exclude_unset=True)
-        if found.get("max_retries") == "deployment":  # in a definition it is left out
-            del found["max_retries"]
-        return {"name": name} | {to_camel(field): value for field, value in found.items()}
 
 
 class Plan(Section):
@@ -536,7 +454,9 @@ class Settings(BaseSettings):
     dispatch: Dispatch = Dispatch()
     spark_workers: SparkWorkers = SparkWorkers()
     connect: Connect = Connect()
-    queues: dict[str, Queue] = Field(
+    queues: Annotated[
+        dict[str, Annotated[Queue, BeforeValidator(Queue.of_settings)]], BeforeValidator(_start_values)
+    ] = Field(
         {},
         description="start values by queue name; as a variable of the environment in small letters, or all of them as JSON",
     )
@@ -561,11 +481,6 @@ class Settings(BaseSettings):
             raise ValueError("topics: two of tasks, outcomes, schedules and logs have one name")
         if self.ingest.near <= 2 * self.dispatch.look_ahead:
             raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
-        for name, queue in self.queues.items():
-            if not is_name(name):
-                raise ValueError(f"queues: no task can name the queue {shown(name)}; names are {RULE}")
-            if queue.default_handler is not None and not is_name(queue.default_handler):
-                raise ValueError(f"queues.{name}.default_handler is not the name of a handler; names are {RULE}")
         if self.ingest.default_handler is not None and not is_name(self.ingest.default_handler):
             raise ValueError(f"ingest.default_handler is not the name of a handler; names are {RULE}")
         return self
@@ -642,7 +557,7 @@ def origins(file: Path | None, overrides: Mapping[str, Any]) -> dict[str, str]:
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Dotted name → value, secrets masked."""
-    return _dotted(settings.model_dump(mode="json"))
+    return _dotted(settings.model_dump(mode="json", exclude={"queues": {"__all__": {"name"}}}))
 
 
 def _refuse_unknown_variables(cls: type[Settings]) -> None:
@@ -708,6 +623,6 @@ def _is_public(section: type[BaseModel], place: tuple[int | str, ...]) -> bool:
         return False
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
         return _is_public(field.annotation, place[1:])
-    if field.annotation == dict[str, Queue]:
+    if place[0] == "queues" and section is Settings:
         return _is_public(Queue, place[2:])
     return len(place) == 1 and "Secret" not in str(field.annotation)

@@ -13,7 +13,7 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.leases.messages import Answer, Call
-from scylla_spark.core.queues.in_force import Changes, QueuesInForce, start_definitions
+from scylla_spark.core.queues.in_force import Changes, QueuesInForce
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.tables.progress import Basis, Mark, Tenure
@@ -91,7 +91,7 @@ class VirtualDispatcher:
         follow_up: Callable[[action.SendFollowUps], Failure | None],
     ) -> None:
         self._follow_up = follow_up
-        self.queues = QueuesInForce(start_definitions(settings.queues))
+        self.queues = QueuesInForce(settings.queues)
         self.lasts_us: dict[str, int] = {}
         self.session: Session | None = None
         self.files = MemoryFiles()

@@ -15,9 +15,9 @@ from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
-from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.core.queues.in_force import Changes
 from scylla_spark.core.records.fact import Fact, Fence
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.testing.virtual_tables import VirtualTables
@@ -55,8 +55,7 @@ class VirtualPlanner:
         self._send = send
         self._put_queues = put_queues
         self._settle = settle
-        queues = {name: queue.definition(name) for name, queue in settings.queues.items()}
-        self._planner = Planner(PlanState(), _FENCE, duration_us(settings.plan.ahead), clock(), queues)
+        self._planner = Planner(PlanState(), _FENCE, duration_us(settings.plan.ahead), clock(), settings.queues)
         self.tables = VirtualTables(self._planner, clock)
         self._commands, self._outcomes, self._requests = count(), count(), count(1)
         self._answers: dict[str, Sequence[Any]] = {}
@@ -138,7 +137,7 @@ class VirtualPlanner:
             self._answers[change[1]] = change[2:]
         elif kind == QUEUE:
             read = read_definition_change(change)
-            definition = read_queue(json.loads(read.stored.text)) if read.stored is not None else None
+            definition = Queue.of(json.loads(read.stored.text)) if read.stored is not None else None
             self._put_queues({read.name: definition})
         elif kind == "fire":
             fields = change[2]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.client.queues import queue as queues
+from scylla_spark.client import stored_definitions
 from scylla_spark.client.queues.handle import QueueHandle
 from scylla_spark.client.schedules import sets as schedule_sets
 from scylla_spark.client.schedules.calendars import calendar_fields
@@ -33,8 +33,8 @@ from scylla_spark.testing.world_runs_and_fires import Fire, HandlerRun
 from scylla_spark.testing.world_settings import DefaultSettings
 
 if TYPE_CHECKING:
-    from scylla_spark.client.queues.queue import Queue
     from scylla_spark.client.schedules.schedule import Schedule
+    from scylla_spark.definitions.queue import Queue
     from scylla_spark.worker.lease import Lease
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -347,7 +347,7 @@ class World:
 
     def put_queue(self, queue: Queue, *, author: str = "") -> str:
         """Stores the definition of a queue, as `Scheduler.put_queue` does; it is in force at once."""
-        return str(queues.put(self.plan, [queue], author)[queue.name]["became"])
+        return str(stored_definitions.put(self.plan, [queue], author)[queue.name]["became"])
 
     def queue(self, name: str, *, author: str = "") -> QueueHandle:
         """A handle on a queue: pause, resume, update, get, delete."""

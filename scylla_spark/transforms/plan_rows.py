@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
-from scylla_spark.core.notifications.rule import read_rule
 from scylla_spark.core.plan.notices.state import RULE
 from scylla_spark.core.plan.state.audit_entry import AUDIT, read_audit_change
 from scylla_spark.core.plan.state.plan_log import Change, Group
 from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, read_token_change
-from scylla_spark.core.queues.definition import read_queue
+from scylla_spark.definitions.definition import Definition
+from scylla_spark.definitions.notification_rule import NotificationRule
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.schemas import (
     AUDIT_TRAIL,
     CALENDARS,
@@ -181,29 +183,28 @@ def _calendar(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]
         yield CALENDARS.name, {"name": change[1], "day": day, "note": notes.get(day), "changed_at": iso(at_us)}
 
 
-def _queue(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    read = read_definition_change(change)
-    common = {
-        "name": read.name,
-        "revision": read.revision,
-        "changed_at": iso(read.changed_us),
-        "deleted": read.stored is None,
-        "author": read.author,
-        "request_id": read.request,
-    }
-    if read.stored is None:
-        yield QUEUES.name, common
-        return
-    yield QUEUES.name, {**common, "definition": read.stored.text, **_main_fields(read.stored.text)}
+def _defined(table: Table, model: type[Definition]) -> Callable[[Change, int], Iterator[tuple[str, dict[str, Any]]]]:
+    """Makes rows of changes of definitions. Fields of the model that the table has as columns are cells of their own."""
+    own = {column.name for column in table.columns} & (model.model_fields.keys() - {"name"})
 
+    def rows(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        read = read_definition_change(change)
+        cells: dict[str, Any] = {
+            "name": read.name,
+            "revision": read.revision,
+            "changed_at": iso(read.changed_us),
+            "deleted": read.stored is None,
+            "author": read.author,
+            "request_id": read.request,
+        }
+        if read.stored is not None:
+            cells["definition"] = read.stored.text
+            with suppress(ValueError):  # only a newer version can read it
+                values = model.of(json.loads(read.stored.text)).values
+                cells |= {name: values[name] for name in own}
+        yield table.name, cells
 
-def _main_fields(text: str) -> dict[str, Any]:
-    """What of a definition has a column of its own; nothing of one that only a newer version can read."""
-    try:
-        queue = read_queue(json.loads(text))
-    except ValueError:
-        return {}
-    return {"mode": queue.mode, "concurrency": queue.concurrency, "rate": queue.rate, "paused": queue.paused}
+    return rows
 
 
 def _token(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -229,30 +230,6 @@ def _token(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
             "revoked": stored.revoked,
         },
     )
-
-
-def _rule(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    read = read_definition_change(change)
-    common = {
-        "name": read.name,
-        "revision": read.revision,
-        "changed_at": iso(read.changed_us),
-        "deleted": read.stored is None,
-        "author": read.author,
-        "request_id": read.request,
-    }
-    if read.stored is None:
-        yield NOTIFICATION_RULES.name, common
-        return
-    yield NOTIFICATION_RULES.name, {**common, "definition": read.stored.text, "channel": _channel(read.stored.text)}
-
-
-def _channel(text: str) -> str | None:
-    """The channel of a rule; None of one that only a newer version can read."""
-    try:
-        return read_rule(json.loads(text)).channel
-    except ValueError:
-        return None
 
 
 def _refuse(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -290,9 +267,9 @@ _ROWS: Final[dict[str, Callable[[Change, int], Iterator[tuple[str, dict[str, Any
     "fire": _fire,
     "end": _end,
     "calendar": _calendar,
-    QUEUE: _queue,
+    QUEUE: _defined(QUEUES, Queue),
     TOKEN: _token,
-    RULE: _rule,
+    RULE: _defined(NOTIFICATION_RULES, NotificationRule),
     "refuse": _refuse,
     AUDIT: _audit,
 }

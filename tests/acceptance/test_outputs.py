@@ -52,7 +52,7 @@ def test_files_of_each_attempt_can_be_listed_read_and_saved_also_of_one_that_die
 
 
 def test_files_of_a_leased_worker_are_kept_while_it_holds_its_lease(deployment, scheduler, tmp_path):
-    scheduler.put_queue(Queue("leaves", mode="pull"))
+    scheduler.put_queue(Queue(name="leaves", mode="pull"))
     source = tmp_path / "source"
     source.write_bytes(bytes(2_000_000))
     handle = scheduler.enqueue(None, {}, queue="leaves")

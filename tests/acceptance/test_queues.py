@@ -48,10 +48,10 @@ def call(deployment):
 
 @pytest.mark.promise
 def test_the_running_dispatcher_obeys_a_definition_as_soon_as_it_is_put(deployment, scheduler):
-    assert scheduler.put_queue(Queue("narrow", concurrency=1)) == "added"
+    assert scheduler.put_queue(Queue(name="narrow", concurrency=1)) == "added"
     eventually(lambda: measures.peak(ended(deployment, enqueue(scheduler, "narrow", 5, ms=200), 5)) == 1, PATIENCE)
     assert measures.peak(ended(deployment, enqueue(scheduler, "narrow", 5, ms=200), 5)) == 1, "from then on, always"
-    assert scheduler.put_queue(Queue("narrow", concurrency=1)) == "unchanged"
+    assert scheduler.put_queue(Queue(name="narrow", concurrency=1)) == "unchanged"
     scheduler.queue("narrow").update(concurrency=None, description="wide now")
     eventually(lambda: measures.peak(ended(deployment, enqueue(scheduler, "narrow", 4, ms=800), 4)) > 1, PATIENCE)
     scheduler.queue("narrow").delete()
@@ -97,7 +97,7 @@ def test_long_tasks_of_one_queue_leave_children_of_the_pool_to_other_queues(depl
 
 
 def test_each_change_is_a_row_and_can_be_asked_for(deployment, scheduler):
-    scheduler.put_queue(Queue("rows", rate=5, weights={"gold": 10}), author="me")
+    scheduler.put_queue(Queue(name="rows", rate=5, weights={"gold": 10}), author="me")
     first = scheduler.queue("rows").get()
     assert (first.source, first.author, first.fields["weights"]) == ("stored", "me", {"gold": 10})
     with pytest.raises(ConflictError, match="revision"):
@@ -124,7 +124,7 @@ def ends_at_once(task):
 
 
 def test_a_queue_says_what_becomes_of_exceptions_of_false_and_of_tasks_without_a_handler(deployment, scheduler):
-    careful = Queue("careful", on_exception="fail", on_false="redeliver", lease="500ms", default_handler="says")
+    careful = Queue(name="careful", on_exception="fail", on_false="redeliver", lease="500ms", default_handler="says")
     scheduler.put_queue(careful)
     eventually(lambda: ends_at_once(scheduler.enqueue("work", {"failures": 1}, queue="careful")), PATIENCE)
     fails = scheduler.enqueue("work", {"failures": 1}, queue="careful")
@@ -147,7 +147,9 @@ def test_the_command_line_puts_shows_pauses_and_deletes(call, deployment):
     assert [row["state"] for row in call("queue", "list", "-o", "json") if row["name"] == "cli"] == ["paused"]
     call("queue", "resume", "cli")
     assert "Did you mean" in call("queue", "put", "cli", "--unset", "rates", code=2)
-    assert "'many' is no number" in call("queue", "put", "cli", "--concurrency", "many", code=2)
+    assert "concurrency: Input should be a valid integer" in call(
+        "queue", "put", "cli", "--concurrency", "many", code=2
+    )
     assert "revision" in call("queue", "put", "cli", "--rate", "1", "--expect", "0", code=4)
     file = deployment.folder / "queues.toml"
     file.write_text("[queues.cli]\ngroup_concurrency = 2\n\n[queues.other]\nlease = '30s'\nmax_retries = 'forever'\n")

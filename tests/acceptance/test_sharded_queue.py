@@ -30,7 +30,7 @@ def queue(scheduler, wire):
 
 def pull_queue(scheduler, wire, **fields):
     name = f"sharded-{next(_NUMBERS)}"
-    scheduler.put_queue(Queue(name, mode="pull", **fields))
+    scheduler.put_queue(Queue(name=name, mode="pull", **fields))
     eventually(lambda: wire("GET", f"/v1/queues/{name}")["fields"]["mode"] == "pull", PATIENCE)
     return name
 

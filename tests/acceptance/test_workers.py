@@ -35,7 +35,7 @@ def queue(scheduler, wire):
 
 def pull_queue(scheduler, wire, **fields):
     name = f"pull-{next(_NUMBERS)}"
-    scheduler.put_queue(Queue(name, mode="pull", **fields))
+    scheduler.put_queue(Queue(name=name, mode="pull", **fields))
     task = wire.put(name)
     (lease,) = eventually(lambda: wire.lease(name, wait_ms=1_000), PATIENCE, "the queue is for workers")
     assert wire.end("complete", lease) == "ok"

@@ -26,9 +26,9 @@ class End(NamedTuple):
 
 def story(face: Any) -> dict[str, Any]:
     """Enqueues tasks of all characters; name → handle."""
-    face.put_queue(Queue("agrees.strict", on_exception="fail"))
-    face.put_queue(Queue("agrees.again", on_false="redeliver", lease="1s"))
-    face.put_queue(Queue("agrees.replay", order="replay"))
+    face.put_queue(Queue(name="agrees.strict", on_exception="fail"))
+    face.put_queue(Queue(name="agrees.again", on_false="redeliver", lease="1s"))
+    face.put_queue(Queue(name="agrees.replay", order="replay"))
     face.put_schedules(Schedule("agrees", "errand", Trigger.event("agrees.go"), payload={"mark": "{{ event.mark }}"}))
     face.emit("agrees.go", {"mark": "told"})
     made = {

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from scylla_spark import NotificationRule
 from scylla_spark.cli import one_command as cli
-from scylla_spark.cli.commands.notify import _rules_of
 from scylla_spark.client import notification_rules
+from scylla_spark.client.stored_definitions import read_file
 from scylla_spark.config.settings import Settings, flatten
 from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
-from scylla_spark.core.notifications.rule import FIELDS, OCCASIONS, read_rule, rule_fields
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.definitions.notification_rule import OCCASIONS, NotificationRule
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.services.plan.notification_channels import channels_of
 from tests.support.api_site import Site, kind
@@ -40,26 +39,28 @@ PLAIN = {"name": "broken", "when": ["failed"], "channel": "ops"}
 
 def test_a_rule_in_python_is_the_definition_that_travels() -> None:
     rule = NotificationRule(
-        "broken", ["failed", "absent"], "ops", tags=("night",), digest=timedelta(minutes=1), within="25h"
+        name="broken",
+        when=["failed", "absent"],
+        channel="ops",
+        tags=("night",),
+        digest=timedelta(minutes=1),
+        within="25h",
     )
     assert rule.definition == {
-        "name": "broken", "when": ["failed", "absent"], "channel": "ops", "tags": ["night"], "digest": "1m", "within": "25h"
+        "name": "broken", "when": ["failed", "absent"], "channel": "ops", "tags": ["night"], "digest": "1m", "within": "1d1h"
     }  # fmt: skip
     assert NotificationRule.of(rule.definition).definition == rule.definition
-    assert NotificationRule("broken", ["failed"], "ops").definition == PLAIN
-    assert set(NotificationRule.__dataclass_fields__) == {*FIELDS, "definition"}
+    assert NotificationRule(name="broken", when=["failed"], channel="ops").definition == PLAIN
 
 
 def test_all_fields_are_told_with_their_defaults_and_read_back() -> None:
-    fields = rule_fields(read_rule(PLAIN))
-    assert fields == {
-        **PLAIN, "queues": [], "handlers": [], "schedules": [], "tags": [], "digest": "5m", "paused": False, "description": "",
+    assert NotificationRule.of(PLAIN).values == {
+        **PLAIN, "queues": [], "handlers": [], "schedules": [], "tags": [], "digest": "5m", "within": None, "every": None,
+        "paused": False, "description": "",
     }  # fmt: skip
-    assert read_rule(fields) == read_rule(PLAIN)
-    absent = {**PLAIN, "when": ["absent"], "within": "90m"}
-    assert read_rule(rule_fields(read_rule(absent))) == read_rule(absent)
-    alive = {**PLAIN, "when": ["alive"], "every": "5m"}
-    assert read_rule(rule_fields(read_rule(alive))) == read_rule(alive)
+    for more in ({}, {"when": ["absent"], "within": "90m"}, {"when": ["alive"], "every": "5m"}):
+        rule = NotificationRule.of(PLAIN | more)
+        assert NotificationRule.of(rule.values) == rule
 
 
 @pytest.mark.parametrize(
@@ -84,26 +85,26 @@ def test_all_fields_are_told_with_their_defaults_and_read_back() -> None:
         ({"queues": [""]}, "queues"),
         ({"paused": 1}, "paused"),
         ({"description": "x" * 1_025}, "description"),
-        ({"description": "\ud800"}, "JSON"),
+        ({"description": "\ud800"}, "description"),
         ({"chanel": "ops"}, "chanel"),
         ({"description": {"a": [[]]}}, "description"),
     ],
 )
 def test_what_is_no_rule_is_refused_with_the_field(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words) as refused:
-        read_rule({**PLAIN, **change})
+        NotificationRule.of({**PLAIN, **change})
     assert refused.value.hint
 
 
 @pytest.mark.parametrize("value", [None, [], "broken", 7, {}])
 def test_what_is_no_object_of_a_rule_is_refused(value: Any) -> None:
     with pytest.raises(ArgumentError):
-        read_rule(value)
+        NotificationRule.of(value)
 
 
 def test_a_text_is_no_list_of_texts() -> None:
     with pytest.raises(ArgumentError, match="handlers: it is a list"):
-        NotificationRule("broken", ["failed"], "ops", handlers="mail")
+        NotificationRule(name="broken", when=["failed"], channel="ops", handlers="mail")
 
 
 def test_a_rule_of_a_newer_version_is_shown_as_it_is() -> None:
@@ -179,7 +180,7 @@ def test_the_planner_knows_where_tasks_must_go_and_nothing_else() -> None:
 )
 def test_a_file_holds_rules_by_name_or_in_a_list(tmp_path: Path, text: str) -> None:
     (tmp_path / "rules.toml").write_text(text)
-    assert [rule.definition for rule in _rules_of(str(tmp_path / "rules.toml"))] == [PLAIN]
+    assert [rule.definition for rule in read_file(str(tmp_path / "rules.toml"), NotificationRule)] == [PLAIN]
 
 
 @pytest.mark.parametrize(
@@ -188,13 +189,13 @@ def test_a_file_holds_rules_by_name_or_in_a_list(tmp_path: Path, text: str) -> N
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "rules.toml").write_text(text)
     with pytest.raises(ArgumentError):
-        _rules_of(str(tmp_path / "rules.toml"))
+        read_file(str(tmp_path / "rules.toml"), NotificationRule)
 
 
 def test_the_page_tells_of_all_fields_and_occasions() -> None:
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
     named = {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
-    assert named >= {*FIELDS, *OCCASIONS}
+    assert named >= {*NotificationRule.model_fields, *OCCASIONS}
 
 
 def test_the_settings_of_the_page_are_settings() -> None:
@@ -211,7 +212,8 @@ def test_the_commands_of_the_page_are_commands(
     lines = [shlex.split(line, comments=True)[2:] for line in shown]
     put = [words for words in lines if words[0] == "put"]
     asked: list[NotificationRule] = []
-    monkeypatch.setattr("scylla_spark.cli.commands.notify._put", lambda cli, rules: asked.extend(rules))
+    monkeypatch.setattr("scylla_spark.cli.stored_definitions.put_all", lambda cli, rules: asked.extend(rules))
+    monkeypatch.setattr("scylla_spark.cli.commands.notify._warn_of_tags", lambda cli, names: None)
     for words in put:
         assert cli.run(["notify", *words]) in (0, None)
     assert [rule.definition["when"] for rule in asked] == [
@@ -264,7 +266,7 @@ def test_a_rule_is_put_shown_tested_and_deleted(client: Any) -> None:
     assert TaskKey.parse(test.json()["key"]).ordering_id == "notify/ops"
     assert SECRET not in client.get("/v1/notifications/rules/broken").text
     gone = client.request("DELETE", "/v1/notifications/rules/broken")
-    assert gone.json() == {"name": "broken", "change": "removed"}
+    assert gone.json() == {"name": "broken", "change": "removed", "warning": None}
     for answer in (
         client.get("/v1/notifications/rules/broken"),
         client.post("/v1/notifications/rules/broken:test"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.queues.definition import QueueDefinition
+from scylla_spark.definitions.queue import Queue
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -23,7 +23,7 @@ class Definitions:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._stored: dict[str, QueueDefinition | None] = {}
+        self._stored: dict[str, Queue | None] = {}
 
     def change(self) -> None:
         """Somebody puts a definition, or deletes one."""
@@ -53,9 +53,9 @@ class Definitions:
     def _hear(self, process: Process, name: str) -> None:
         process.dispatcher._put_queues({name: self._stored[name]})
 
-    def _any(self, name: str) -> QueueDefinition:
+    def _any(self, name: str) -> Queue:
         rng = self._world.rng
-        return QueueDefinition(
-            name, order=ORDERS[name], paused=rng.random() < 0.3, concurrency=rng.choice([None, 1, 2, 4]),
+        return Queue(
+            name=name, order=ORDERS[name], paused=rng.random() < 0.3, concurrency=rng.choice([None, 1, 2, 4]),
             rate=rng.choice([None, None, 2.0, 50.0]), group_concurrency=rng.choice([None, 1, 2]), group_separator="e",
         )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from heapq import heappop, heappush
@@ -20,12 +20,10 @@ from unittest.mock import patch
 from structlog.testing import capture_logs
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.queues.definition import QueueDefinition
-from scylla_spark.core.queues.in_force import StartValues, start_definitions
 from scylla_spark.core.records.command import Rejection, Rules
 from scylla_spark.core.records.fact import OutcomeRecord
 from scylla_spark.core.tasks.key import TaskKey, partition_of
-from scylla_spark.services.dispatch import dispatcher, outcomes_tail, tasks_tail
+from scylla_spark.services.dispatch import outcomes_tail, tasks_tail
 from tests.simulation import broken_rules, workers
 from tests.simulation.clients import Clients
 from tests.simulation.definitions import Definitions
@@ -342,16 +340,8 @@ def no_look_for_cycles() -> Iterator[None]:
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """What depends on its bytes alone is read once in a world and not by each dispatcher: settings of queues, and records."""
-
-    def definitions(queues: Mapping[str, StartValues]) -> dict[str, QueueDefinition]:
-        if not found:
-            found.update(start_definitions(queues))
-        return found
-
-    found: dict[str, QueueDefinition] = {}
+    """What depends on its bytes alone is read once in a world and not by each dispatcher: records."""
     with (
-        patch.object(dispatcher, "start_definitions", definitions),
         patch.object(tasks_tail, "validate", read_task),
         patch.object(outcomes_tail, "decode", read_outcome),
     ):

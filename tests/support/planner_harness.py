@@ -191,6 +191,6 @@ def assert_same(live: PlanState, folded: PlanState) -> None:
     assert live.graves == folded.graves
     assert live.handlers == folded.handlers
     assert live.queues == folded.queues
-    assert live.queue_revision == folded.queue_revision
+    assert live.queues.revision == folded.queues.revision
     assert live.tokens == folded.tokens
     assert live.notices == folded.notices

@@ -35,6 +35,7 @@ _LEAVES = {
     "task_states",
     "json_text",
     "log",
+    "definitions",
 }
 _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}
@@ -59,6 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config": _LEAVES | {"config"},
     "log": {"clock", "config", "errors", "visible"},
+    "definitions": {"defaults", "definitions", "duration", "errors", "name"},
     "core": _CORE,  # words and rules know nothing of the engine
     "core.engine": _ENGINE,  # engine and planner never meet
     "core.plan": _CORE | {"core.plan"},
@@ -88,7 +90,7 @@ ALLOWED: dict[str, set[str]] = {
     "dashboard": _LEAVES | {"dashboard"},  # a client of the API: it is handed the rest
     "doctor": _LEAVES | {"config", "io.host", "io.kafka", "executors.spark"},
     "processes": _PROCESSES,
-    "__init__": {"client", "config", "core", "errors", "handlers", "processes", "worker"},
+    "__init__": {"client", "config", "core", "definitions", "errors", "handlers", "processes", "worker"},
     "tools": set(),
     "tools.demo": _FACES | {"tools.demo"},
     "tools.bench": _FACES | {"tools.bench"},

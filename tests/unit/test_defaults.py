@@ -6,14 +6,14 @@ from inspect import signature
 
 import pytest
 
-from scylla_spark.config.settings import Queue, Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.core.records.command import Command, Rules
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Retry, Task
 from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.io.delta.deployment_record import deployment, stored_rules
 from scylla_spark.services.dispatch.engine_settings import engine_limits, queue_terms
@@ -43,7 +43,7 @@ def test_bounds_of_the_engine(settings):
 
 def test_limits_of_a_queue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert queue_terms(start_definitions({"mail": Queue()})) == {"mail": QueueLimits()}
+    assert queue_terms({"mail": Queue(name="mail")}) == {"mail": QueueLimits()}
 
 
 def test_the_queue_of_tasks_that_name_none():

@@ -7,11 +7,11 @@ import pytest
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits, retry_of
-from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.executors.interface import Shortage
 from scylla_spark.executors.unsandboxed import Unsandboxed
 from scylla_spark.handlers.description import HandlerInfo
@@ -27,7 +27,7 @@ STACK = "Traceback (most recent call last):\nValueError: x"
 
 
 def defined(**fields):
-    return read_queue({"name": "default"} | fields)
+    return Queue.of({"name": "default"} | fields)
 
 
 def policies(definition=None, **handlers):

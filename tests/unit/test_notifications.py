@@ -9,7 +9,7 @@ import pytest
 
 from scylla_spark.core.notifications.proof import is_proven
 from scylla_spark.core.plan.commands.plan_command import encode_command
-from scylla_spark.core.plan.commands.rules import MOST_RULES
+from scylla_spark.core.plan.commands.stored_kinds import RuleKind
 from scylla_spark.core.plan.notices.gathering import MOST_INCIDENTS, MOST_TOLD
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
@@ -353,7 +353,7 @@ def test_memory_is_bounded_however_many_errors_there_are(plan: PlannerHarness) -
 
 @pytest.mark.slow
 def test_one_occurrence_fits_into_a_record_of_the_log_whatever_its_texts_and_rules(plan: PlannerHarness) -> None:
-    for number in range(MOST_RULES):
+    for number in range(RuleKind.most):
         put(plan, name=f"r{number:03}", description="\x01" * 1_024)
     assert put(plan, name="one too many")[0] == "argument"
     hostile = TaskKey(START, "\x01" * 1_024, "\x02" * 1_024)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from scylla_spark.core.plan.commands.plan_command import encode_command
-from scylla_spark.core.plan.commands.queues import MOST_QUEUES
+from scylla_spark.core.plan.commands.stored_kinds import QueueKind
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.queues.definition import read_queue
 from scylla_spark.core.records.fact import Fence, Unreadable
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import PlannerHarness, assert_same
 
@@ -86,7 +86,7 @@ def test_a_patch_without_a_name_is_refused(plan: PlannerHarness, name: object) -
 
 def test_a_patch_of_what_stands_in_the_settings_begins_with_that() -> None:
     plan = PlannerHarness()
-    start = {"mail": {"name": "mail", "concurrency": 7}}
+    start = {"mail": Queue(name="mail", concurrency=7)}
     plan.planner = Planner(plan.planner.state, Fence(9, "n"), 0, plan.now, start)
     put(plan, {"name": "mail", "paused": True}, patch=True)
     assert stored(plan, "mail") == {"name": "mail", "concurrency": 7, "paused": True}
@@ -122,7 +122,7 @@ def test_state_is_the_fold_of_the_log_also_after_a_restart(plan: PlannerHarness)
     before = dict(plan.planner.state.queues)
     plan.restart(after_us=1_000_000)
     assert plan.planner.state.queues == before
-    assert plan.planner.state.queue_revision == 3
+    assert plan.planner.state.queues.revision == 3
 
 
 def test_each_change_is_a_row_with_its_main_fields(plan: PlannerHarness) -> None:
@@ -131,7 +131,7 @@ def test_each_change_is_a_row_with_its_main_fields(plan: PlannerHarness) -> None
     first, second = rows(plan)
     assert (first["name"], first["revision"], first["author"], first["request_id"]) == ("mail", 1, "me", "r0")
     assert (first["mode"], first["concurrency"], first["rate"], first["paused"]) == ("pull", 5, 2.0, True)
-    assert read_queue(json.loads(first["definition"])).concurrency == 5
+    assert Queue.of(json.loads(first["definition"])).concurrency == 5
     assert (second["revision"], second["deleted"], second.get("definition")) == (2, True, None)
     assert not first["deleted"]
 
@@ -192,8 +192,8 @@ def test_many_large_queues_are_written_in_records_that_fit_and_gone_on_with_afte
 
 @pytest.mark.slow
 def test_there_is_a_bound_to_how_many_are_stored(plan: PlannerHarness) -> None:
-    for first in range(0, MOST_QUEUES, 5_000):
+    for first in range(0, QueueKind.most, 5_000):
         put(plan, *({"name": f"q{first + number}"} for number in range(5_000)))
     code, message, *_ = put(plan, {"name": "one-more"})
-    assert (code, str(MOST_QUEUES) in message) == ("argument", True)
+    assert (code, str(QueueKind.most) in message) == ("argument", True)
     assert done(put(plan, {"name": "q1", "rate": 1}))["q1"][0] == "changed"

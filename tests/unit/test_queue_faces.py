@@ -4,23 +4,20 @@ import json
 import re
 import tomllib
 from datetime import timedelta
-from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from scylla_spark import Queue
 from scylla_spark.cli import one_command as cli
-from scylla_spark.cli.commands.queue import _value, _weights, put
-from scylla_spark.client.queues.files import read_queue_file
+from scylla_spark.cli.commands import queue as queue_commands
 from scylla_spark.client.queues.handle import QueueHandle, statuses, warning_of_delete
-from scylla_spark.client.queues.queue import KEYWORDS
-from scylla_spark.client.queues.queue import put as put_all
+from scylla_spark.client.stored_definitions import put as put_all
+from scylla_spark.client.stored_definitions import read_file
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import Answer
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
-from scylla_spark.core.queues.definition import FIELDS, read_queue
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from tests.support.planner_harness import PlannerHarness
 
@@ -51,30 +48,29 @@ class Connection:
 
 def test_a_queue_in_python_is_the_definition_that_travels():
     queue = Queue(
-        "mail", concurrency=5, lease=timedelta(seconds=90), retry_base=0.5, max_retries=None, weights={"a": 2}
+        name="mail", concurrency=5, lease=timedelta(seconds=90), retry_base=0.5, max_retries=None, weights={"a": 2}
     )
     assert queue.definition == {
-        "name": "mail", "concurrency": 5, "weights": {"a": 2}, "lease": "1m30s", "retryBase": 0.5, "maxRetries": None
+        "name": "mail", "concurrency": 5, "weights": {"a": 2}, "lease": "1m30s", "retryBase": "500ms", "maxRetries": None
     }  # fmt: skip
     assert Queue.of(queue.definition).definition == queue.definition
-    assert Queue("mail").definition == {"name": "mail"}
-    assert set(KEYWORDS) == {field for field in Queue.__dataclass_fields__ if field != "definition"}
+    assert Queue(name="mail").definition == {"name": "mail"}
 
 
 def test_a_bad_queue_is_refused_when_it_is_made():
     with pytest.raises(ArgumentError, match="concurrency"):
-        Queue("mail", concurrency=0)
+        Queue(name="mail", concurrency=0)
     with pytest.raises(ArgumentError, match="name"):
-        Queue("no name")
+        Queue(name="no name")
 
 
 def test_many_queues_are_sent_in_parts_that_fit():
     plan = Plan()
-    done = put_all(plan, [Queue(f"q{number}", description="x" * 1000) for number in range(1000)], "me")
+    done = put_all(plan, [Queue(name=f"q{number}", description="x" * 1000) for number in range(1000)], "me")
     assert len(done) == 1000
     assert len(plan.asked) == 3
     with pytest.raises(ArgumentError, match="twice"):
-        put_all(plan, [Queue("a"), Queue("a")], "")
+        put_all(plan, [Queue(name="a"), Queue(name="a")], "")
 
 
 def test_a_handle_asks_for_what_is_changed_only():
@@ -110,9 +106,9 @@ def test_what_is_stored_comes_before_what_the_settings_say():
 def test_files_name_queues_by_tables_or_in_a_list(tmp_path):
     (tmp_path / "a.toml").write_text('[queues.mail]\ngroup_concurrency = 2\n[queues."a.b"]\nmaxRetries = "forever"\n')
     (tmp_path / "b.json").write_text(json.dumps({"queues": [{"name": "mail", "groupConcurrency": 2}]}))
-    mail, other = read_queue_file(str(tmp_path / "a.toml"))
-    assert (mail, other) == (Queue("mail", group_concurrency=2), Queue("a.b", max_retries=None))
-    assert read_queue_file(str(tmp_path / "b.json")) == [mail]
+    mail, other = read_file(str(tmp_path / "a.toml"), Queue)
+    assert (mail, other) == (Queue(name="mail", group_concurrency=2), Queue(name="a.b", max_retries=None))
+    assert read_file(str(tmp_path / "b.json"), Queue) == [mail]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +119,7 @@ def test_files_name_queues_by_tables_or_in_a_list(tmp_path):
         ("other = 1\n[queues.mail]\n", "there is no 'other' beside"),
         ("[queues.mail]\nrate = 0\n", r"a.toml, queue 'mail': rate: "),
         ("[queues.mail]\nconcurency = 1\n", "Did you mean concurrency"),
-        ("[queues.mail]\nmaxRun = 1\nmax_run = 2\n", "stands there twice"),
+        ("[queues.mail]\nmaxRun = 1\nmax_run = 2\n", "max_run: it is given twice"),
         ("[queues.mail]\nname = 'x'\n", "has its name already"),
         ("queues = [1]\n", "queue number 1: A queue is an object"),
         ("queues.mail = 1\n", "queue 'mail': A queue is an object"),
@@ -133,20 +129,19 @@ def test_files_name_queues_by_tables_or_in_a_list(tmp_path):
 def test_what_is_wrong_with_a_file_is_told_with_its_place(tmp_path, text, told):
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(ArgumentError, match=told):
-        read_queue_file(str(tmp_path / "a.toml"))
+        read_file(str(tmp_path / "a.toml"), Queue)
 
 
-def test_options_are_numbers_texts_or_none():
-    assert (_value("concurrency", "5"), _value("rate", "0.5"), _value("rate", "none")) == (5, 0.5, None)
-    assert (_value("max_retries", "forever"), _value("description", "none"), _value("paused", False)) == (
-        None,
-        "none",
-        False,
-    )
-    assert _weights(["a=b=3", "c=1"]) == {"a=b": 3, "c": 1}
-    for call in (lambda: _value("max_retries", "none"), lambda: _value("rate", "fast"), lambda: _weights(["gold"])):
-        with pytest.raises(ArgumentError):
-            call()
+def test_a_text_of_the_command_line_is_a_number_a_text_or_null():
+    for field, text, value in (
+        ("concurrency", "5", 5), ("rate", "0.5", 0.5), ("rate", "none", None), ("max_retries", "forever", "forever"),
+        ("max_retries", "none", "none"), ("description", "none", "none"), ("default_handler", "none", None),
+        ("default_handler", "7", "7"), ("lease", "5", "5"), ("rate", "fast", "fast"),
+    ):  # fmt: skip
+        assert Queue.value_of(field, text) == value, field
+    for fields in ({"max_retries": "none"}, {"rate": "fast"}, {"lease": "5"}):
+        with pytest.raises(ArgumentError, match=next(iter(fields))):
+            Queue(name="a", **fields)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +150,7 @@ def test_options_are_numbers_texts_or_none():
         (["put"], "Which queue?"),
         (["put", "mail", "--file", "x.toml"], "whole queues"),
         (["put", "--file", "none.toml"], "cannot be read"),
-        (["put", "mail", "--concurrency", "x"], "is no number"),
+        (["put", "mail", "--concurrency", "x"], "concurrency: Input should be a valid integer"),
         (["delete", "mail"], "--yes"),
     ],
 )
@@ -165,9 +160,28 @@ def test_what_is_asked_wrongly_is_told_before_anybody_is_asked(words, told, caps
     assert (code, told in capsys.readouterr().err) == (2, True)
 
 
-def test_the_command_line_has_an_option_for_every_field():
-    options = {"weights" if name == "weight" else name for name in signature(put).parameters}
-    assert options - {"ctx", "file", "unset", "expect"} == set(KEYWORDS)
+def test_the_command_line_has_an_option_for_every_field(capsys, monkeypatch):
+    given = {}
+    monkeypatch.setattr(
+        queue_commands.stored_definitions, "put_file", lambda cli, file, model, others: given.update(others[1])
+    )
+    words = {
+        "--mode": "pull", "--order": "replay", "--concurrency": "5", "--rate": "none", "--group-concurrency": "2",
+        "--group-separator": "/", "--lease": "30s", "--max-run": "10m", "--max-retries": "forever", "--retry-base": "1s",
+        "--retry-cap": "1m", "--on-exception": "fail", "--on-false": "redeliver", "--key-reuse": "when_done",
+        "--retention": "1d", "--default-handler": "send", "--description": "letters", "--isolation": "handler",
+    }  # fmt: skip
+    flags = ["--paused", "--no-ageing", "--weight", "a=b=3", "--weight", "c=1"]
+    code = cli.run(["queue", "put", "--file", "x", *flags, *(word for pair in words.items() for word in pair)])
+    assert (code, capsys.readouterr().err) == (0, "")
+    assert given.keys() == Queue.model_fields.keys() - {"name"}
+    assert given["weights"] == {"a=b": 3, "c": 1}
+    assert (given["paused"], given["ageing"], given["concurrency"], given["rate"]) == (True, False, 5, None)
+    assert cli.run(["queue", "put", "a", "--weight", "gold"]) == 2
+    assert "--weight gold=10" in capsys.readouterr().err
+    assert cli.run(["queue", "put", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in words if name not in shown] == []
 
 
 def test_the_page_names_every_field_and_its_examples_are_good(tmp_path):
@@ -175,14 +189,15 @@ def test_the_page_names_every_field_and_its_examples_are_good(tmp_path):
     named = {
         name for cell in re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
     }
-    assert named == set(KEYWORDS) - {"name"}
+    assert named == Queue.model_fields.keys() - {"name"}
     (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "page.toml").write_text(toml)
-    assert [queue.name for queue in read_queue_file(str(tmp_path / "page.toml"))] == list(tomllib.loads(toml)["queues"])
+    assert [queue.name for queue in read_file(str(tmp_path / "page.toml"), Queue)] == list(
+        tomllib.loads(toml)["queues"]
+    )
     python, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     queue = eval(re.search(r"put_queue\((.*)\)\n", python).group(1), {"Queue": Queue})
-    assert set(read_queue(queue.definition).__slots__) >= {"concurrency", "rate"}
-    assert len(FIELDS) == len(KEYWORDS)
+    assert queue.definition.keys() >= {"concurrency", "rate"}
 
 
 @pytest.mark.parametrize(

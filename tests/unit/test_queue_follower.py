@@ -12,10 +12,10 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.plan.state.stored_definition import QUEUE, DefinitionChange, StoredDefinition
-from scylla_spark.core.queues.definition import QueueDefinition
 from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.core.tables.progress import Mark
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.services.dispatch import queue_definitions
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
 from tests.support.waiting import eventually
@@ -72,7 +72,7 @@ class Tables:
         return {("outcomes", 4): self.mark} if self.mark is not None else {}
 
     def queue_definitions(self):
-        return list(self.rows)
+        return {name: newest for name, *newest in self.rows}
 
 
 def told(log, tables=None):
@@ -80,9 +80,7 @@ def told(log, tables=None):
     follower = QueueFollower(Settings(partitions=4), tables or Tables(), found.append)
     log.then.append(lambda _log: follower._stopping.set())
     follower.follow(log)
-    return [
-        {name: one.rate if isinstance(one, QueueDefinition) else one for name, one in part.items()} for part in found
-    ]
+    return [{name: one.rate if isinstance(one, Queue) else one for name, one in part.items()} for part in found]
 
 
 def test_nothing_that_is_stored_is_told_once():
@@ -171,9 +169,9 @@ def test_a_definition_that_cannot_be_read_leaves_what_was(text):
 
 
 def test_what_was_put_is_in_force_and_what_is_deleted_gives_way_to_the_settings():
-    queues = QueuesInForce({"mail": QueueDefinition("mail", concurrency=7)})
-    put = QueueDefinition("mail", paused=True)
-    queues.put({"mail": put, "gpu": QueueDefinition("gpu")})
+    queues = QueuesInForce({"mail": Queue(name="mail", concurrency=7)})
+    put = Queue(name="mail", paused=True)
+    queues.put({"mail": put, "gpu": Queue(name="gpu")})
     assert (queues.of("mail"), queues.paused(), sorted(queues.listed())) == (put, ["mail"], ["gpu", "mail"])
     queues.put({"mail": None, "gpu": None, "never": None})
     assert (queues.of("mail").concurrency, queues.of("gpu"), queues.listed()) == (7, None, ["mail"])

@@ -12,7 +12,8 @@ from reference_pages import FAILURES, PAGES, REFUSALS, table
 from scylla_spark import __all__ as public
 from scylla_spark import schemas
 from scylla_spark.api.problems import KINDS
-from scylla_spark.config.settings import Queue, Settings
+from scylla_spark.config.settings import Settings
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]

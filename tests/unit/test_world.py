@@ -212,12 +212,12 @@ def test_a_call_that_would_take_longer_than_its_timeout_is_not_made_and_has_time
 
 def test_a_queue_keeps_its_limits_and_starts_nothing_while_it_is_paused():
     with world([noted], START) as w:
-        assert w.put_queue(Queue("mail", concurrency=2)) == "added"
+        assert w.put_queue(Queue(name="mail", concurrency=2)) == "added"
         w.takes("noted", "1m")
         for _ in range(6):
             w.enqueue("noted", queue="mail")
         w.advance()
-        assert w.put_queue(Queue("mail", concurrency=2, paused=True)) == "changed"
+        assert w.put_queue(Queue(name="mail", concurrency=2, paused=True)) == "changed"
         w.advance("1h")
         assert len(w.runs) == 2
         w.queue("mail").resume()
@@ -228,7 +228,7 @@ def test_a_queue_keeps_its_limits_and_starts_nothing_while_it_is_paused():
 
 def test_a_rate_spreads_starts():
     with world([noted], START) as w:
-        w.put_queue(Queue("mail", rate=1))
+        w.put_queue(Queue(name="mail", rate=1))
         for _ in range(10):
             w.enqueue("noted", queue="mail")
         w.run_until_idle()
@@ -237,8 +237,8 @@ def test_a_rate_spreads_starts():
 
 def test_what_a_queue_says_of_exceptions_and_of_false_holds():
     with world([remind, refuse], START) as w:
-        w.put_queue(Queue("strict", on_exception="fail"))
-        w.put_queue(Queue("again", on_false="redeliver", lease="30s"))
+        w.put_queue(Queue(name="strict", on_exception="fail"))
+        w.put_queue(Queue(name="again", on_false="redeliver", lease="30s"))
         failed, refused = w.enqueue("remind", {"fails": 1}, queue="strict"), w.enqueue("refuse", queue="again")
         w.advance("1m")
         assert w.task(failed.key).state == "failed"
@@ -247,7 +247,7 @@ def test_what_a_queue_says_of_exceptions_and_of_false_holds():
 
 def test_what_a_queue_says_of_exceptions_and_of_false_holds_for_workers():
     with world([noted], START) as w:
-        w.put_queue(Queue("pull", mode="pull", on_exception="fail", on_false="redeliver", lease="30s"))
+        w.put_queue(Queue(name="pull", mode="pull", on_exception="fail", on_false="redeliver", lease="30s"))
         failed, refused = w.enqueue("x", queue="pull"), w.enqueue("y", queue="pull")
         for lease in w.lease("pull", 2):
             if lease.task.key == failed.key:
@@ -262,7 +262,7 @@ def test_what_a_queue_says_of_exceptions_and_of_false_holds_for_workers():
 
 def test_run_until_idle_ends_where_only_somebody_else_can_go_on():
     with world([noted], START) as w:
-        w.put_queue(Queue("mail", paused=True))
+        w.put_queue(Queue(name="mail", paused=True))
         w.enqueue("noted", queue="mail")
         w.run_until_idle()
         assert not w.ran("noted")
@@ -291,7 +291,7 @@ def test_a_batch_handler_gets_consecutive_tasks_in_one_call():
 
 def test_a_task_of_a_pull_queue_is_leased_and_reported():
     with world([], START) as w:
-        w.put_queue(Queue("gpu", mode="pull", lease="1m"))
+        w.put_queue(Queue(name="gpu", mode="pull", lease="1m"))
         first, second = (w.enqueue("render", {"frame": n}, queue="gpu") for n in (1, 2))
         leases = w.lease("gpu", 5)
         assert [lease.task.payload for lease in leases] == [{"frame": 1}, {"frame": 2}]
@@ -314,7 +314,7 @@ def test_a_task_of_a_pull_queue_is_leased_and_reported():
 
 def test_asking_for_something_calls_no_handler():
     with world([noted], START) as w:
-        w.put_queue(Queue("gpu", mode="pull"))
+        w.put_queue(Queue(name="gpu", mode="pull"))
         w.enqueue("noted")
         assert w.lease("gpu") == []
         assert not w.ran("noted")
@@ -322,18 +322,18 @@ def test_asking_for_something_calls_no_handler():
 
 def test_what_waits_for_a_worker_runs_when_its_queue_gets_a_handler():
     with world([noted], START) as w:
-        w.put_queue(Queue("gpu", mode="push"))
+        w.put_queue(Queue(name="gpu", mode="push"))
         task = w.enqueue(None, {"n": 1}, queue="gpu")
         w.run_until_idle()
         assert w.task(task.key).state == "ready"
-        w.put_queue(Queue("gpu", default_handler="noted"))
+        w.put_queue(Queue(name="gpu", default_handler="noted"))
         w.advance()
         assert task.result() == {"n": 1}
 
 
 def test_in_replay_order_nothing_overtakes_a_task_that_has_failed():
     with world([remind], START) as w:
-        w.put_queue(Queue("fast", order="replay"))
+        w.put_queue(Queue(name="fast", order="replay"))
         keys = [w.enqueue("remind", {"fails": n == 1}, queue="fast", ordering_id="a").key for n in range(4)]
         w.run_until_idle()
         assert [(keys.index(run.key), run.attempt) for run in w.runs] == [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1)]
@@ -578,7 +578,7 @@ def test_files_that_handlers_leave_behind_are_those_of_their_attempts_and_bounde
 
 def test_files_that_a_leased_worker_leaves_behind_are_those_of_its_attempt():
     with world([], START) as w:
-        w.put_queue(Queue("gpu", mode="pull"))
+        w.put_queue(Queue(name="gpu", mode="pull"))
         task = w.enqueue(None, {}, queue="gpu")
         w.advance()
         (lease,) = w.lease("gpu")

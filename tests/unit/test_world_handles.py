@@ -165,7 +165,7 @@ def test_a_task_that_runs_is_ended_after_the_grace_if_that_is_asked_for(lasts, r
 
 def test_a_lease_is_told_of_as_the_api_tells():
     with world([], START) as w:
-        w.put_queue(Queue("gpu", mode="pull", lease="30s"))
+        w.put_queue(Queue(name="gpu", mode="pull", lease="30s"))
         task = w.enqueue("render", {"frame": 1}, queue="gpu", tags=["a", "b"], traceparent=TRACE)
         (lease,) = w.lease("gpu")
         assert (lease.invocation.tags, lease.invocation.traceparent) == (("a", "b"), TRACE)
@@ -179,7 +179,7 @@ def test_a_lease_is_told_of_as_the_api_tells():
 
 def test_a_lease_of_a_queue_that_hands_over_once_has_ended_before_its_work():
     with world([], START) as w:
-        w.put_queue(Queue("gpu", mode="pull", lease="0s"))
+        w.put_queue(Queue(name="gpu", mode="pull", lease="0s"))
         task = w.enqueue("render", queue="gpu")
         (lease,) = w.lease("gpu")
         assert (lease.token, task.status().state) == ("", "succeeded")

@@ -27,8 +27,8 @@ def work(task, ctx):
 def story(w: World, chance: random.Random) -> History:
     """Enqueues, cancels and limits at random, while time passes."""
     enqueues, cancels = [], []
-    w.put_queue(Queue("few", concurrency=2))
-    w.put_queue(Queue("fast", order="replay"))
+    w.put_queue(Queue(name="few", concurrency=2))
+    w.put_queue(Queue(name="fast", order="replay"))
     for _ in range(60):
         deeds = [chance.choice(("fail", "fail", "done")) for _ in range(4)] + ["done"]
         attempts = chance.randint(1, 6)

@@ -2,68 +2,65 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Body as JsonBody
-from fastapi import Path, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.api import problems
-from scylla_spark.api.context import Api, Asked, Instant, Own, Routes, answer
-from scylla_spark.api.revisions import ANY, ask, check, etag
+from scylla_spark.api.context import Api, Asked, Instant, Routes, answer
+from scylla_spark.api.revisions import ask
 from scylla_spark.api.schedules.definitions import Author, IfMatch, name_of
+from scylla_spark.api.stored_definitions import WRITES, DefinitionView, Kind, Name, Unset, add_routes, schema_of
 from scylla_spark.api.tasks.actions import Grace, Running, grace_of
-from scylla_spark.client.queues.handle import QueueStatus, statuses, warning_of_delete
-from scylla_spark.client.queues.queue import Queue
+from scylla_spark.client.queues.handle import statuses, warning_of_delete
 from scylla_spark.client.queues.tasks import QueueTasks
-from scylla_spark.client.schedules.trigger_shorthand import camel
 from scylla_spark.clock import now_us, to_us
-from scylla_spark.core.plan.state.stored_definition import StoredDefinition
-from scylla_spark.core.queues.definition import read_queue
+from scylla_spark.core.access.scopes import QueueBounds
 from scylla_spark.core.tasks.filter import DAY_US
-from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.io.delta.queue_stats import QueueStats
 from scylla_spark.services.simulate.what_if import Question
 
 routes = Routes()
 
-Name = Annotated[
-    str, Path(min_length=1, max_length=600, description="Name of the queue, percent-encoded: %2F for a slash")
-]
 Fields = Annotated[
     dict[str, Any],
-    JsonBody(
-        description="Fields of a queue, in snake_case or camelCase; null is a value: no limit, of `max_retries` for ever",
-        examples=[{"concurrency": 5, "rate": 10}],
-    ),
+    schema_of(Queue, "Fields that change; null is a value: no limit, of `max_retries` no end"),
+    JsonBody(examples=[{"concurrency": 5, "rate": 10}]),
 ]
-Unset = Annotated[list[str] | None, Query(max_length=100, description="Fields that go back to their defaults")]
-_WRITES = (problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CHANGED)
 
 
-class QueueView(BaseModel):
+class QueueView(DefinitionView):
     """The definition of a queue that is in force."""
 
-    name: str
     source: Annotated[
         Literal["stored", "settings"], Field(description="Whether a definition was put, or the settings list it")
     ]
-    revision: Annotated[int, Field(description="Of the definition; 0: none was put")]
-    etag: str
-    author: str
-    changed_at: datetime | None
-    fields: Annotated[dict[str, Any], Field(description="All fields, defaults included")]
-    definition: Annotated[dict[str, Any], Field(description="As it was put; names are camelCase, as on the wire")]
+    fields: Annotated[dict[str, Any], schema_of(Queue, "All fields, defaults included")]
 
 
 class QueuesView(BaseModel):
-    """All queues that are defined, by name."""
+    """All queues that are defined, by name; others have no limits."""
 
     queues: list[QueueView]
+
+
+KIND: Final = Kind(
+    path="/v1/queues",
+    model=Queue,
+    view=QueueView,
+    all=QueuesView,
+    stored=lambda plan: plan.queues,
+    statuses=lambda api, plan, only: statuses(plan, api.settings, only),
+    example={"concurrency": 5, "rate": 10},
+    warning=lambda api, plan, name: warning_of_delete(plan, api.settings, name),
+    visible=QueueBounds.has,
+)
+add_routes(routes, KIND)
 
 
 class QueueClearedView(BaseModel):
@@ -74,86 +71,29 @@ class QueueClearedView(BaseModel):
     dry_run: bool
 
 
-class QueueDeletedView(BaseModel):
-    """A definition that was forgotten."""
-
-    name: str
-    change: Literal["removed"]
-    warning: Annotated[
-        str | None, Field(description="What becomes of its tasks that its owner may not want; null: nothing")
-    ]
-
-
-@routes.get("/v1/queues", QueuesView)
-def list_queues(api: Asked, own: Own) -> Response:
-    """List all queues that are defined, by a stored definition or in the settings. Other queues have no limits."""
-    found = api.plan.ask(lambda plan: statuses(plan, api.settings))
-    return answer({"queues": [_view(one) for name, one in found.items() if own.has(name)]})
-
-
-@routes.get("/v1/queues/{name}", QueueView, problems.NOT_FOUND)
-def get_queue(api: Asked, name: Name) -> Response:
-    """Return the definition of a queue that is in force. The ETag is its revision."""
-    return _shown(api, name_of(name))
-
-
-@routes.put("/v1/queues/{name}", {200: QueueView, 201: QueueView}, problems.IF_MATCH_NEEDED, *_WRITES)
-async def put_queue(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Store a whole definition. Omitted fields get their defaults. Replacing a different definition needs If-Match."""
-    plain = name_of(name)
-
-    def done() -> Response:
-        queue = Queue.of({"name": plain} | _wire(plain, fields))
-        stored = api.plan.ask(lambda plan: plan.queues.get(plain))
-        if stored is not None and read_queue(json.loads(stored.text)) == read_queue(queue.definition):
-            return _shown(api, plain)  # a PUT that is repeated, perhaps since its answer got lost
-        revision = _checked(plain, stored, if_match, needs_match=True)
-        done = ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
-        return _shown(api, plain, 201 if done[plain]["became"] == "added" else 200)
-
-    return await api.planned(done)
-
-
-@routes.patch("/v1/queues/{name}", QueueView, *_WRITES)
+@routes.patch("/v1/queues/{name}", QueueView, *WRITES)
 async def update_queue(
     api: Asked, name: Name, fields: Fields, unset: Unset = None, if_match: IfMatch = None, author: Author = ""
 ) -> Response:
     """Change some fields and keep the others. The base is the stored definition, or else the settings."""
     plain = name_of(name)
-    given, gone = _wire(plain, fields), [camel(field) for field in unset or ()]
-    return await api.planned(
-        lambda: _patched(api, plain, {"queues": [{"name": plain} | given], "unset": gone or None}, if_match, author)
-    )
+    given = Queue(**KIND.given(plain, fields)).definition
+    gone = [Queue.field_named(field) for field in unset or ()]
+    return await api.planned(lambda: _patched(api, plain, {"queues": [given], "unset": gone or None}, if_match, author))
 
 
-@routes.post("/v1/queues/{name}:pause", QueueView, *_WRITES)
+@routes.post("/v1/queues/{name}:pause", QueueView, *WRITES)
 async def pause_queue(api: Asked, name: Name, author: Author = "") -> Response:
     """Start no more tasks of a queue. Running tasks go on."""
     plain = name_of(name)
     return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": True}]}, None, author))
 
 
-@routes.post("/v1/queues/{name}:resume", QueueView, *_WRITES)
+@routes.post("/v1/queues/{name}:resume", QueueView, *WRITES)
 async def resume_queue(api: Asked, name: Name, author: Author = "") -> Response:
     """Start tasks of a queue again."""
     plain = name_of(name)
     return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": False}]}, None, author))
-
-
-@routes.delete("/v1/queues/{name}", QueueDeletedView, *_WRITES)
-async def delete_queue(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Delete a definition. The start values of the settings apply again, or no limits if there are none."""
-    plain = name_of(name)
-
-    def done() -> Response:
-        stored = api.plan.ask(lambda plan: plan.queues.get(plain))
-        revision = _checked(plain, stored, if_match, needs_match=False)
-        expect = {plain: revision} if if_match not in (None, ANY) else None
-        warning = api.plan.ask(lambda plan: warning_of_delete(plan, api.settings, plain))
-        ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
-        return answer({"name": plain, "change": "removed", "warning": warning})
-
-    return await api.planned(done)
 
 
 @routes.get("/v1/queues/{name}/stats", QueueStats)
@@ -238,7 +178,9 @@ async def simulate_queue(
     """
     plain, now = name_of(name), now_us()
     start = to_us(since) if since is not None else now - DAY_US
-    question = Question(start, to_us(until) if until is not None else now, {plain: _wire(plain, fields)}, slots)
+    question = Question(
+        start, to_us(until) if until is not None else now, {plain: Queue(**KIND.given(plain, fields)).definition}, slots
+    )
     found = await api.simulated(question)
     return answer(found._asdict())
 
@@ -248,38 +190,7 @@ def _tasks(api: Api, name: str) -> QueueTasks:
 
 
 def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None, author: str) -> Response:
-    revision = _checked(name, api.plan.ask(lambda plan: plan.queues.get(name)), if_match, needs_match=False)
+    revision = KIND.checked(name, KIND.read(api, name), if_match, needs_match=False)
     expect = {name: revision} if if_match is not None else None
     ask(api, "put_queue", patch=True, expect=expect, author=author or None, **what)
-    return _shown(api, name)
-
-
-def _wire(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    found = {camel(field): value for field, value in fields.items()}
-    if found.pop("name", name) != name:
-        raise ArgumentError(f"The definition has another name than the path: {name!r}.", hint="Omit `name`.")
-    return found
-
-
-def _checked(name: str, stored: StoredDefinition | None, if_match: str | None, *, needs_match: bool) -> int:
-    """The revision that is stored; 0: none.
-
-    Raises:
-        Problem: another is stored, or which is meant is not said.
-    """
-    revision = stored.revision if stored is not None else 0
-    check(f"queue {name!r}", etag(revision), if_match, stored=revision > 0, needs_match=needs_match)
-    return revision
-
-
-def _shown(api: Api, name: str, status: int = 200) -> Response:
-    found = api.plan.ask(lambda plan: statuses(plan, api.settings, name)).get(name)
-    if found is None:
-        raise NotFoundError(
-            f"The queue {name!r} is not defined: its tasks run without limits.", hint="PUT a definition."
-        )
-    return answer(_view(found), status, {"ETag": etag(found.revision)})
-
-
-def _view(one: QueueStatus) -> dict[str, Any]:
-    return one._asdict() | {"etag": etag(one.revision)}
+    return KIND.shown(api, name)

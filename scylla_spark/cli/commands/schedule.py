@@ -9,7 +9,7 @@ import typer
 
 from scylla_spark.cli.commands import schedule_apply as schedule_check
 from scylla_spark.cli.commands import schedule_backfill, schedule_explain, schedule_import
-from scylla_spark.cli.context import Context, context, file_or_text, instant
+from scylla_spark.cli.context import Context, author, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def run(
     cli = context(ctx)
     own = None if payload is None else json_object(file_or_text(payload), "payload")
     with cli.scheduler() as scheduler:
-        handle = scheduler.schedule(name, author=_author()).run_now(own)
+        handle = scheduler.schedule(name, author=author()).run_now(own)
     cli.output.value("key", str(handle.key))
 
 
@@ -211,7 +211,7 @@ def _steer(cli: Context, asked: _Asked, **more: Any) -> None:
         asks = asked.kind == "delete" or asked.selection.chooses or len(meant) > 1
         if asks and not cli.confirmed(f"{asked.kind} {_many(meant)}", yes=asked.yes):
             return
-        done = steer(plan, asked.kind, meant, _author(), **more)
+        done = steer(plan, asked.kind, meant, author(), **more)
     cli.output.rows([{"name": name, "done": what} for name, what in done.items()], ("name", "done"))
 
 
@@ -290,12 +290,6 @@ def _many(names: list[str]) -> str:
         f" and {len(names) - _MOST_SHOWN} others" if len(names) > _MOST_SHOWN else ""
     )
     return f"{len(names)} schedules ({said})" if len(names) > 1 else f"the schedule {said}"
-
-
-def _author() -> str:
-    from scylla_spark.cli.commands.schedule_rows import author
-
-    return author()
 
 
 def _now() -> int:

@@ -48,7 +48,7 @@ def apply(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:
     """Store the schedules of files: shows what is added, changed and removed, and asks."""
-    from scylla_spark.cli.commands.schedule_rows import author
+    from scylla_spark.cli.context import author
     from scylla_spark.client.schedules.files import read_files
     from scylla_spark.client.schedules.sets import compared
 

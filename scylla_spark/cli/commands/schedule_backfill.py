@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.cli.context import Context, author, context, instant
 from scylla_spark.cli.negative_arguments import TakesNegativeArguments
 from scylla_spark.cli.output import printable
 
@@ -69,7 +69,7 @@ def backfill(
     """Run past planned times, or the past versions between two of the table that it watches, beside what the schedule does by itself."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        handle = scheduler.schedule(name, author=_author())
+        handle = scheduler.schedule(name, author=author())
         local = _local_zone(scheduler, name)
         wanted = _begin_or_end(begin, local), _begin_or_end(end, local)
         without = [_excluded(one, local) for one in exclude or ()]
@@ -134,7 +134,7 @@ def _of(cli: Context, tag: str, act: Callable[[ScheduleHandle], None]) -> None:
 
     with cli.scheduler() as scheduler:
         name = schedule_with(scheduler.connection.plan.state(), tag)
-        act(scheduler.schedule(name, author=_author()))
+        act(scheduler.schedule(name, author=author()))
 
 
 def _local_zone(scheduler: Scheduler, name: str) -> ZoneInfo | None:
@@ -184,9 +184,3 @@ def _columns(found: Backfill) -> tuple[str, ...]:
     if not found.versions:
         return _TIMES
     return (*_VERSIONS, "partition") if any(one.partition for one in found.versions) else _VERSIONS
-
-
-def _author() -> str:
-    from scylla_spark.cli.commands.schedule_rows import author
-
-    return author()

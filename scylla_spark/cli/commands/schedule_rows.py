@@ -91,16 +91,6 @@ def json_object(text: str, what: str) -> dict[str, Any]:
     return value
 
 
-def author() -> str:
-    """Who asks, as the machine knows them; empty if it does not."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return ""
-
-
 def _row(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
     return {
         "name": entry.name, "state": status.state, "trigger": brief(entry.schedule.trigger), "next_at": _iso(status.next_at),

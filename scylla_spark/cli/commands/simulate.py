@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -56,7 +55,7 @@ def simulate(
 
 def _changes(given: list[str] | None) -> dict[str, dict[str, Any]]:
     """Queue → fields that are different."""
-    from scylla_spark.client.queues.queue import on_the_wire
+    from scylla_spark.definitions.queue import Queue
 
     found: dict[str, dict[str, Any]] = {}
     for text in given or ():
@@ -64,15 +63,9 @@ def _changes(given: list[str] | None) -> dict[str, dict[str, Any]]:
         name, dot, field = place.rpartition(".")
         if not (sign and dot and name):
             raise ArgumentError(f"{text!r} changes no queue.", hint="Write mail.concurrency=5.")
-        found.setdefault(name, {})[field.replace("-", "_")] = _value(value)
-    return {name: on_the_wire(fields) for name, fields in found.items()}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None if text == "none" else text
+        known = Queue.field_named(field.replace("-", "_"))
+        found.setdefault(name, {})[known] = Queue.value_of(known, value)
+    return {name: Queue(name=name, **fields).definition for name, fields in found.items()}
 
 
 def _show(cli: Context, found: WhatIf, window: tuple[int, int]) -> None:

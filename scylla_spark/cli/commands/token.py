@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from scylla_spark.cli.context import context, instant
+from scylla_spark.cli.context import author, context, instant
 from scylla_spark.clock import from_us, iso, now_us, to_us
 
 app = typer.Typer(help="Create, list and revoke tokens for the HTTP API.", no_args_is_help=True)
@@ -33,7 +33,7 @@ def create(
     expires_at = from_us(instant(expires, now_us())) if expires is not None else None
     with cli.scheduler() as scheduler:
         plan = scheduler.connection.plan
-        text = tokens.create(plan, name, scope, namespace or (), expires_at, _author())
+        text = tokens.create(plan, name, scope, namespace or (), expires_at, author())
     cli.output.rows([{"id": text.split("_")[1], "name": name, "token": text}], ("id", "name", "token"))
     cli.output.say("Keep the token: it is not shown again. The API knows it within seconds.")
 
@@ -61,7 +61,7 @@ def revoke(ctx: typer.Context, ids: Ids) -> None:
 
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        tokens.revoke(scheduler.connection.plan, ids, _author())
+        tokens.revoke(scheduler.connection.plan, ids, author())
     cli.output.rows([{"id": id, "done": "revoked"} for id in ids], ("id", "done"))
 
 
@@ -74,11 +74,5 @@ def delete(
     if not cli.confirmed(f"forget {', '.join(ids)}", yes=yes):
         return
     with cli.scheduler() as scheduler:
-        scheduler.connection.plan.ask("delete_token", names=ids, author=_author() or None)
+        scheduler.connection.plan.ask("delete_token", names=ids, author=author() or None)
     cli.output.rows([{"id": id, "done": "removed"} for id in ids], ("id", "done"))
-
-
-def _author() -> str:
-    from scylla_spark.cli.commands.schedule_rows import author
-
-    return author()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from scylla_spark.client.planner_interface import Planned
-from scylla_spark.client.queues.queue import in_python, on_the_wire
-from scylla_spark.clock import from_us
+from scylla_spark.client.stored_definitions import DefinitionStatus, delete, stored_fields
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.state.stored_definition import StoredDefinition
-from scylla_spark.core.queues.definition import queue_fields, read_queue
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, NotFoundError
 
@@ -25,26 +22,15 @@ STORED = "stored"
 SETTINGS = "settings"
 
 
-class QueueStatus(NamedTuple):
+@dataclass(frozen=True)
+class QueueStatus(DefinitionStatus):
     """What is in force of a queue.
 
     Attributes:
-        name: of the queue.
         source: "stored": a definition was put; "settings": it has start values of the settings.
-        revision: of the definition; 0: none was put.
-        author: who put it.
-        changed_at: when.
-        definition: as it was put, a JSON object; `Queue.of` reads it.
-        fields: all fields by their names in Python, defaults included.
     """
 
-    name: str
-    source: str
-    revision: int
-    author: str
-    changed_at: datetime | None
-    definition: dict[str, Any]
-    fields: dict[str, Any]
+    source: str = STORED
 
 
 class QueueHandle:
@@ -62,7 +48,7 @@ class QueueHandle:
     ) -> None:
         self.name = name
         self._connection = connection
-        self._author = author or None
+        self._author = author
         self._make_tasks = tasks
 
     def __repr__(self) -> str:
@@ -101,10 +87,14 @@ class QueueHandle:
             ArgumentError: there is no such field, or it has a bad value.
             ConflictError: another revision is stored than expected.
         """
-        left_out = list(on_the_wire(dict.fromkeys(unset)))
-        given = {"name": self.name} | on_the_wire(fields)
+        left_out = [Queue.field_named(field) for field in unset]
+        given = Queue(name=self.name, **fields).definition
         expected = {self.name: expect} if expect is not None else None
-        return self._ask("put_queue", queues=[given], patch=True, unset=left_out or None, expect=expected)
+        asked = {"queues": [given], "patch": True, "unset": left_out or None, "expect": expected}
+        revision: int = self._connection.plan.ask("put_queue", author=self._author or None, **asked).done[self.name][
+            "revision"
+        ]
+        return revision
 
     def pause(self) -> None:
         """Nothing of it starts any more; what was handed to an executor goes on."""
@@ -124,7 +114,7 @@ class QueueHandle:
             NotFoundError: no definition was put.
             ConflictError: another revision is stored than expected.
         """
-        self._ask("delete_queue", names=[self.name], expect={self.name: expect} if expect is not None else None)
+        delete(self._connection.plan, Queue, [self.name], self._author, expect)
 
     def stats(self) -> QueueStats:
         """Counts its tasks by state, and those that were started, retried and completed, from the tables.
@@ -158,11 +148,6 @@ class QueueHandle:
             raise ConflictError("The world of a test has no tables.", hint="Look at `world.tasks(state=…)` there.")
         return self._make_tasks(self.name)
 
-    def _ask(self, kind: str, **fields: Any) -> int:
-        done = self._connection.plan.ask(kind, author=self._author, **fields).done
-        revision: int = done[self.name]["revision"]
-        return revision
-
 
 def statuses(state: PlanState, settings: Settings, only: str | None = None) -> dict[str, QueueStatus]:
     """What is in force of queues, by name in order.
@@ -177,9 +162,10 @@ def statuses(state: PlanState, settings: Settings, only: str | None = None) -> d
     for name in names:
         stored = state.queues.get(name)
         if stored is not None:
-            found[name] = _status(name, json.loads(stored.text), stored)
+            found[name] = QueueStatus(**stored_fields(Queue, name, stored))
         elif name in settings.queues:
-            found[name] = _status(name, settings.queues[name].definition(name), None)
+            start = settings.queues[name]
+            found[name] = QueueStatus(name, 0, "", None, start.definition, start.values, SETTINGS)
     return found
 
 
@@ -211,12 +197,3 @@ def is_reusable(state: PlanState, settings: Settings, name: str) -> bool:
     """
     found = statuses(state, settings, name).get(name)
     return found is not None and found.fields["key_reuse"] == "when_done"
-
-
-def _status(name: str, definition: Mapping[str, Any], stored: StoredDefinition | None) -> QueueStatus:
-    fields = in_python(queue_fields(read_queue(definition)))
-    if stored is None:
-        return QueueStatus(name, SETTINGS, 0, "", None, dict(definition), fields)
-    return QueueStatus(
-        name, STORED, stored.revision, stored.author, from_us(stored.changed_us), dict(definition), fields
-    )

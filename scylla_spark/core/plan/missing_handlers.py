@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from scylla_spark.core.plan.commands.definitions import Definitions
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.tasks.state import NO_HANDLER
+from scylla_spark.definitions.queue import Queue
 
 _MOST_TIMES: Final = 3
 _MOST_SCHEDULES: Final = 200  # that one look asks about
@@ -26,7 +27,7 @@ class MissingHandlers:
         queues: name → start values of the settings: tasks of queues for workers wait for them, and need no handler here.
     """
 
-    def __init__(self, journal: Journal, definitions: Definitions, queues: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, journal: Journal, definitions: Definitions, queues: Mapping[str, Queue]) -> None:
         self._journal = journal
         self._definitions = definitions
         self._queues = queues
@@ -67,5 +68,6 @@ class MissingHandlers:
 
     def _is_leased(self, queue: str) -> bool:
         stored = self._journal.state.queues.get(queue)
-        fields = json.loads(stored.text) if stored is not None else self._queues.get(queue, {})
-        return bool(fields.get("mode") == "pull")
+        if stored is not None:
+            return bool(json.loads(stored.text).get("mode") == "pull")
+        return queue in self._queues and self._queues[queue].mode == "pull"

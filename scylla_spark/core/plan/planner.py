@@ -18,10 +18,8 @@ from scylla_spark.core.plan.commands.definitions import Definitions
 from scylla_spark.core.plan.commands.happenings import Happenings
 from scylla_spark.core.plan.commands.obeying import AtOnce, Obeying, Stepwise
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
-from scylla_spark.core.plan.commands.queues import QueueCommands
-from scylla_spark.core.plan.commands.rules import RuleCommands
 from scylla_spark.core.plan.commands.runs_by_hand import RunsByHand
-from scylla_spark.core.plan.commands.tokens import TokenCommands
+from scylla_spark.core.plan.commands.stored_kinds import QueueKind, RuleKind, StoredKind, TokenKind
 from scylla_spark.core.plan.deadlines import Deadlines
 from scylla_spark.core.plan.defects import Defect, Defects
 from scylla_spark.core.plan.ended_runs import EndedRuns
@@ -44,6 +42,7 @@ from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.table_place import TablePlaces
 
 __all__ = ["COMMANDS", "Planner"]
@@ -57,7 +56,7 @@ class Planner:
         fence: under which we write.
         ahead_us: how long before their time tasks may be launched.
         now: since when we plan, microseconds since the epoch.
-        queues: name → start values of the settings, JSON values of definitions.
+        queues: name → start values of the settings.
         channels: of the settings, for notifications; None: there are none.
         group_bytes: a group ends when it has so many, at the next step.
         doubts: what planners before us of this process have met, and we set aside; None: nothing.
@@ -70,7 +69,7 @@ class Planner:
         fence: Fence,
         ahead_us: int,
         now: int,
-        queues: Mapping[str, Mapping[str, Any]] | None = None,
+        queues: Mapping[str, Queue] | None = None,
         channels: Channels | None = None,
         group_bytes: int = SOFT_GROUP_BYTES,
         doubts: Doubts | None = None,
@@ -98,8 +97,13 @@ class Planner:
         self._noticing = Noticing(journal, timers, channels or Channels(), self._defects.note)
         self._ended = EndedRuns(journal, self._launching, self._telling, self._answers, self._defects, self._after_run)
         self.tables = TableWatch(journal, self._watching)
-        rules = RuleCommands(journal, (channels or Channels()).known)
-        self._obeying = self._obeying_with(QueueCommands(journal, queues or {}), TokenCommands(journal), rules)
+        self._obeying = self._obeying_with(
+            {
+                "queue": QueueKind(journal, queues or {}),
+                "token": TokenKind(journal),
+                "rule": RuleKind(journal, (channels or Channels()).known),
+            }
+        )
         self._doubts = doubts or Doubts()
         self._doubts.begin(state)
         for name, met in self._doubts.schedules.items():
@@ -107,7 +111,7 @@ class Planner:
         for entry in state.entries.values():
             self._defects.guarded(entry.name, partial(self._load, entry), now)
 
-    def _obeying_with(self, queues: QueueCommands, tokens: TokenCommands, rules: RuleCommands) -> Obeying:
+    def _obeying_with(self, kinds: Mapping[str, StoredKind[Any]]) -> Obeying:
         definitions, groups, answers = self._definitions, self._groups, self._answers
         by_hand = RunsByHand(self.state, groups, self._launching, self._backfilling, answers)
         happenings = Happenings(self._telling, answers)
@@ -117,12 +121,8 @@ class Planner:
             "delete": definitions.delete,
             "pause": definitions.pause,
             "resume": definitions.resume,
-            "put_queue": queues.put,
-            "delete_queue": queues.delete,
-            "put_token": tokens.put,
-            "delete_token": tokens.delete,
-            "put_rule": rules.put,
-            "delete_rule": rules.delete,
+            **{f"put_{name}": kind.put for name, kind in kinds.items()},
+            **{f"delete_{name}": kind.delete for name, kind in kinds.items()},
         }
         at_once: dict[str, AtOnce] = {
             "run": by_hand.run,

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from scylla_spark.core.queues.definition import QueueDefinition, read_queue
+from scylla_spark.definitions.queue import Queue
 
-Changes = Mapping[str, QueueDefinition | None]
+Changes = Mapping[str, Queue | None]
 """Name → definition that was put; None: it was deleted."""
-
-
-class StartValues(Protocol):
-    """What the settings say of one queue."""
-
-    def definition(self, name: str) -> Mapping[str, Any]:
-        """Its definition in JSON types."""
-
-
-def start_definitions(queues: Mapping[str, StartValues]) -> dict[str, QueueDefinition]:
-    """The start values of the settings, by name of the queue.
-
-    Raises:
-        ArgumentError: they contradict themselves.
-    """
-    return {name: read_queue(queue.definition(name)) for name, queue in queues.items()}
 
 
 class QueuesInForce:
@@ -34,9 +18,9 @@ class QueuesInForce:
         start: in force for queues of which nothing was put.
     """
 
-    def __init__(self, start: Mapping[str, QueueDefinition]) -> None:
+    def __init__(self, start: Mapping[str, Queue]) -> None:
         self._start = dict(start)
-        self._now: Mapping[str, QueueDefinition] = self._start
+        self._now: Mapping[str, Queue] = self._start
 
     def put(self, changes: Changes) -> None:
         """Takes what was put and deleted."""
@@ -49,11 +33,11 @@ class QueuesInForce:
                 now.pop(name, None)
         self._now = now  # replaced, so that nobody reads half of it
 
-    def of(self, queue: str) -> QueueDefinition | None:
+    def of(self, queue: str) -> Queue | None:
         """What is in force of a queue; None: it is not listed, and has no limits."""
         return self._now.get(queue)
 
-    def all(self) -> Mapping[str, QueueDefinition]:
+    def all(self) -> Mapping[str, Queue]:
         """What is in force, by name of the queue."""
         return self._now
 

@@ -183,15 +183,16 @@ class TableReader:
         """Tasks due before this stand in `tasks` alone, later ones also in `deferred` (microseconds since the epoch)."""
         return common_edge(mark.folded_until_us for mark in self.marks().values())
 
-    def queue_definitions(self) -> list[tuple[str, int, str | None]]:
-        """What the tables hold of queues: name, revision and definition (a JSON text; None: deleted) of each change, in no order.
+    def queue_definitions(self) -> dict[str, tuple[int, str | None]]:
+        """Name of a queue → revision and definition (a JSON text; None: deleted) of its newest change in the tables.
 
         Tables that were made before there were definitions hold none.
         """
         if not self.exists(QUEUES):
-            return []
+            return {}
         rows = self._small(QUEUES, ("name", "revision", "definition"))
-        return [(row["name"], row["revision"], row["definition"]) for row in rows]
+        rows.sort(key=lambda row: row["revision"])
+        return {row["name"]: (row["revision"], row["definition"]) for row in rows}
 
     def log_positions(self) -> dict[int, int]:
         """Partition of `logs` → offset below which all lines stand in `attempt_logs`; none where there are no such tables yet."""

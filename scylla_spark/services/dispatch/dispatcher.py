@@ -16,7 +16,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.queues.in_force import Changes, QueuesInForce, start_definitions
+from scylla_spark.core.queues.in_force import Changes, QueuesInForce
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
 from scylla_spark.core.tables.progress import Mark, Tenure
@@ -130,7 +130,7 @@ class Dispatcher:
         self.failure: BaseException | None = None
         self.notes = NoteRedaction()  # before `start`: is told of the secrets
         self.log_keeper: LogKeeper | None = None  # before `start`: takes what handlers print and log
-        self.queues = QueuesInForce(start_definitions(settings.queues))
+        self.queues = QueuesInForce(settings.queues)
         self._policies = HandlerPolicies(settings, self.queues)
         self._follower: QueueFollower | None = None
         self._queues_known = True  # until somebody follows them

@@ -9,8 +9,8 @@ from typing import Final
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queues.definition import QueueDefinition
-from scylla_spark.duration import duration_us
+from scylla_spark.definitions.queue import Queue
+from scylla_spark.duration import duration_ms, duration_us
 
 
 def engine_limits(settings: Settings) -> Limits:
@@ -28,30 +28,30 @@ def engine_limits(settings: Settings) -> Limits:
     )
 
 
-_SAME: Final = {one.name for one in fields(QueueLimits)} & {one.name for one in fields(QueueDefinition)} - {"weights"}
+_SAME: Final = {one.name for one in fields(QueueLimits)} & Queue.model_fields.keys() - {"weights"}
 
 
-def limits_of(definition: QueueDefinition) -> QueueLimits:
+def limits_of(definition: Queue) -> QueueLimits:
     """What the engine obeys of a definition: fields of one name as they are, and what stands here."""
     return QueueLimits(
         **{name: getattr(definition, name) for name in _SAME},
         replay=definition.order == "replay",
         pull=definition.mode == "pull",
-        lease_ms=definition.lease_us // 1000,
-        max_run_ms=definition.max_run_us // 1000,
+        lease_ms=duration_ms(definition.lease),
+        max_run_ms=duration_ms(definition.max_run),
         weights=dict(definition.weights) or None,
         fails_at_once=definition.on_exception == "fail",
         redelivers=definition.redelivers,
     )
 
 
-def runner_of(definition: QueueDefinition | None) -> tuple[str, str | None, str]:
+def runner_of(definition: Queue | None) -> tuple[str, str | None, str]:
     """By what tasks of a queue are run, and how they are kept apart; where that changes, the engine is to look at its lanes anew."""
     if definition is None:
         return "push", None, "handler"
     return definition.mode, definition.default_handler, definition.isolation
 
 
-def queue_terms(definitions: Mapping[str, QueueDefinition]) -> dict[str, QueueLimits]:
+def queue_terms(definitions: Mapping[str, Queue]) -> dict[str, QueueLimits]:
     """What the engine obeys of definitions, by name of the queue."""
     return {name: limits_of(definition) for name, definition in definitions.items()}

@@ -11,11 +11,11 @@ from typing import Final
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
-from scylla_spark.core.queues.definition import QueueDefinition
 from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.tasks.state import NO_HANDLER
 from scylla_spark.core.tasks.task import Retry
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.unsandboxed import UNSANDBOXED
 from scylla_spark.handlers.description import LOCAL, HandlerInfo
@@ -92,7 +92,7 @@ class HandlerPolicies:
             children=self._children if info.runs_on == LOCAL and info.concurrency is None else 0,
         )
 
-    def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:
+    def _of_queue(self, handler: str | None, queue: Queue) -> HandlerPolicy:
         instead = queue.default_handler if handler is None and queue.mode == "push" else None
         runs = instead if instead is not None else handler
         plain = self._plain(runs)
@@ -101,7 +101,7 @@ class HandlerPolicies:
         here = plain.executor != NO_HANDLER
         refused = here and queue.isolation == SANDBOX and (instead or handler) not in self._boxed
         executor = UNSANDBOXED if refused else plain.executor
-        retry = self._retries.get(runs or _UNKNOWN, Retry()).filled(queue.retry(self._retry))
+        retry = self._retries.get(runs or _UNKNOWN, Retry()).filled(retry_of(queue, self._retry))
         return replace(
             plain,
             executor=executor,
@@ -111,3 +111,11 @@ class HandlerPolicies:
             alone=alone,
             children=0 if refused else plain.children,
         )
+
+
+def retry_of(queue: Queue, otherwise: Retry) -> Retry:
+    """The retries of a queue; fields that it leaves out come from another policy."""
+    count = otherwise.terms[0] if queue.max_retries == "deployment" else queue.max_retries
+    base_ms = otherwise.base_ms if queue.retry_base is None else duration_ms(queue.retry_base)
+    cap_ms = otherwise.cap_ms if queue.retry_cap is None else duration_ms(queue.retry_cap)
+    return Retry.from_ms(count, base_ms, cap_ms)

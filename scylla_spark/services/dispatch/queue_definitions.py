@@ -13,10 +13,10 @@ from kafka.errors import KafkaError
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
-from scylla_spark.core.queues.definition import QueueDefinition, read_queue
 from scylla_spark.core.queues.in_force import Changes
 from scylla_spark.core.records.fact import FenceLog
 from scylla_spark.core.tables.progress import Mark
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
@@ -87,7 +87,7 @@ class QueueFollower:
         """
         self._revisions.clear()
         mark = self._readers.marks().get(("outcomes", self._settings.partitions), Mark())
-        found = self._changed(self._readers.queue_definitions())  # read after the mark: it is as far, at least
+        found = self._changed(self._readers.queue_definitions().items())  # read after the mark: it is as far, at least
         plan = PlanLogReader(self._settings, reader)
         first, end = plan.range()
         plan.position, plan.size, plan.fences = max(mark.outcomes_offset, first), 1, FenceLog(mark.fence)
@@ -102,24 +102,24 @@ class QueueFollower:
                 if counted is not None and (changes := self._recorded(counted.group)):
                     self._put(changes)
 
-    def _recorded(self, group: Group | None) -> dict[str, QueueDefinition | None]:
+    def _recorded(self, group: Group | None) -> dict[str, Queue | None]:
         """What a record of the planner says of queues."""
         changes = []
         for change in group.changes if group is not None else ():
             if change[:1] == [QUEUE]:
                 read = read_definition_change(change)
-                changes.append((read.name, read.revision, read.stored.text if read.stored is not None else None))
+                changes.append((read.name, (read.revision, read.stored.text if read.stored is not None else None)))
         return self._changed(changes)
 
-    def _changed(self, stored: Iterable[tuple[str, int, str | None]]) -> dict[str, QueueDefinition | None]:
+    def _changed(self, stored: Iterable[tuple[str, tuple[int, str | None]]]) -> dict[str, Queue | None]:
         """What is newer than what was told before; definitions that cannot be read change nothing."""
-        found: dict[str, QueueDefinition | None] = {}
-        for name, revision, text in stored:
+        found: dict[str, Queue | None] = {}
+        for name, (revision, text) in stored:
             if revision <= self._revisions.get(name, 0):
                 continue
             self._revisions[name] = revision
             try:
-                found[name] = read_queue(json.loads(text)) if text is not None else None
+                found[name] = Queue.of(json.loads(text)) if text is not None else None
             except ValueError as error:
                 log.error(
                     "the definition of a queue cannot be read: what was in force stays", queue=name, why=str(error)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.queues.in_force import MOST_BYTES, Budget, QueuesInForce, start_definitions
+from scylla_spark.core.queues.in_force import MOST_BYTES, Budget, QueuesInForce
 from scylla_spark.core.tables.progress import Mark
 from scylla_spark.io.delta.due_rows import Window, due_keys, filled, first_of_queues, open_rows
 from scylla_spark.io.delta.table_reader import TableReader
@@ -35,7 +35,7 @@ class ReaderScan:
     def __init__(
         self, settings: Settings, queues: QueuesInForce | None = None, *, most_bytes: int = MOST_BYTES
     ) -> None:
-        self._queues = queues or QueuesInForce(start_definitions(settings.queues))
+        self._queues = queues or QueuesInForce(settings.queues)
         self._readers = TableReader.of(settings)
         self._settings = settings
         self._most_bytes = most_bytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.queues.in_force import MOST_BYTES, Budget, QueuesInForce, start_definitions
+from scylla_spark.core.queues.in_force import MOST_BYTES, Budget, QueuesInForce
 from scylla_spark.core.tables.progress import Mark, OpenHours, common_edge
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
@@ -47,7 +47,7 @@ class SparkScan:
         *,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self._queues = queues or QueuesInForce(start_definitions(settings.queues))
+        self._queues = queues or QueuesInForce(settings.queues)
         self._most_bytes = most_bytes
         self._spark = spark
         self._tables = Tables(spark, settings.tables_path)

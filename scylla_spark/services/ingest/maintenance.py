@@ -12,7 +12,6 @@ from functools import partial
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.duration import duration_us
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.log import get_logger
@@ -52,7 +51,7 @@ class Maintenance:
 
     def __init__(self, kept: LockedTables, settings: Settings, ends: Callable[[], Mapping[int, int]]) -> None:
         ingest, outputs = settings.ingest, OutputFiles(settings.outputs_path)
-        of_queues = QueueRetention(kept, start_definitions(settings.queues), outputs, settings.partitions)
+        of_queues = QueueRetention(kept, settings.queues, outputs, settings.partitions)
         self.closer = HourCloser(kept, duration_us(ingest.close_after))
         self.compactor = Compactor(kept)
         self.purger = Purger(kept, duration_us(ingest.retention), ends, outputs=outputs, of_queues=of_queues)

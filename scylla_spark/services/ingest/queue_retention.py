@@ -8,19 +8,20 @@ from __future__ import annotations
 import json
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
-from scylla_spark.core.queues.definition import QueueDefinition, read_queue
 from scylla_spark.core.queues.in_force import QueuesInForce
 from scylla_spark.core.tasks.attempt_note import COLUMNS
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.output import outputs_place
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.definitions.queue import Queue
+from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, in_places
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.log import get_logger
@@ -46,9 +47,7 @@ class QueueRetention:
         partitions: of the deployment.
     """
 
-    def __init__(
-        self, kept: LockedTables, start: Mapping[str, QueueDefinition], outputs: OutputFiles, partitions: int
-    ) -> None:
+    def __init__(self, kept: LockedTables, start: Mapping[str, Queue], outputs: OutputFiles, partitions: int) -> None:
         self._kept = kept
         self._start = start
         self._outputs = outputs
@@ -79,9 +78,10 @@ class QueueRetention:
     def _shorter(self, most_us: int) -> dict[str, int]:
         """Queue → how long it keeps what it keeps for less, by its definition in force."""
         queues = QueuesInForce(self._start)
-        queues.put(dict(newest_definitions(self._kept.readers.queue_definitions())))
-        kept = ((name, one.retention_us) for name, one in queues.all().items())
-        return {name: us for name, us in kept if us is not None and us < most_us}
+        stored = self._kept.readers.queue_definitions().items()
+        queues.put({name: _kept_by(name, text) for name, (_, text) in stored})
+        kept = {name: duration_us(one.retention) for name, one in queues.all().items() if one.retention is not None}
+        return {name: us for name, us in kept.items() if us < most_us}
 
     def _purge(self, queue: str, places: Collection[HourBucket]) -> None:
         """Whatever names a task goes before its row: a crash in between is gone on from."""
@@ -127,18 +127,10 @@ class QueueRetention:
             self._outputs.remove_task(outputs_place(TaskKey(*row), 1, self._partitions))
 
 
-def newest_definitions(changes: Iterable[tuple[str, int, str | None]]) -> Iterator[tuple[str, QueueDefinition | None]]:
-    """The definition of each queue that was put last; None: it was deleted. One that cannot be read keeps all.
-
-    Args:
-        changes: name, revision and definition (JSON text) of each, in any order.
-    """
-    newest: dict[str, tuple[int, str | None]] = {}
-    for name, revision, text in changes:
-        newest[name] = max(newest.get(name, (0, None)), (revision, text), key=lambda one: one[0])
-    for name, (_, text) in newest.items():
-        try:
-            yield name, read_queue(json.loads(text)) if text is not None else None
-        except ValueError as error:
-            log.error("the definition of a queue cannot be read: its history is kept", queue=name, why=str(error))
-            yield name, QueueDefinition(name)
+def _kept_by(name: str, text: str | None) -> Queue | None:
+    """The definition of a queue; None: it was deleted. One that cannot be read keeps its whole history."""
+    try:
+        return Queue.of(json.loads(text)) if text is not None else None
+    except ValueError as error:
+        log.error("the definition of a queue cannot be read: its history is kept", queue=name, why=str(error))
+        return Queue(name=name)

@@ -113,7 +113,7 @@ class PlanTenure:
         self._take(fence)
         self._holder.check()  # after the fence: who held the right before it cannot write any more
         self._now = self._clock.now()
-        queues = {name: queue.definition(name) for name, queue in self._settings.queues.items()}
+        queues = self._settings.queues
         ahead_us = duration_us(self._settings.plan.ahead)
         channels = channels_of(self._settings)
         places = watchable_places(self._settings)

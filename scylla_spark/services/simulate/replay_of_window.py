@@ -20,7 +20,6 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queues.in_force import start_definitions
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.tables.progress import Basis, Mark, Tenure
@@ -84,7 +83,7 @@ def model_of(settings: Settings, partitions: int) -> Model:
     limits = replace(
         engine_limits(settings), partitions=partitions, max_held_bytes=_UNBOUNDED
     )  # there is no table to leave tasks to
-    return Model(partitions, settings.dispatch.max_children, limits, queue_terms(start_definitions(settings.queues)))
+    return Model(partitions, settings.dispatch.max_children, limits, queue_terms(settings.queues))
 
 
 def forecast(tasks: pl.DataFrame, model: Model) -> Played:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queues.definition import read_queue
+from scylla_spark.definitions.queue import Queue
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
 from scylla_spark.io.delta.forecast_material import past
 from scylla_spark.io.delta.table_reader import TableReader
@@ -32,7 +32,7 @@ class Question(NamedTuple):
     Attributes:
         start_us: scheduled at or after this, microseconds since the epoch.
         stop_us: scheduled before this.
-        changes: queue → fields of its definition that are different, JSON values by their names on the wire. That a queue is
+        changes: queue → fields of its definition that are different, JSON values. That a queue is
             paused counts only where it stands here: a pause of today says nothing of the past.
         slots: tasks that run at once; None: `dispatch.max_children`.
         fact_delay_us: how long a recorded outcome takes to count, microseconds.
@@ -111,14 +111,14 @@ def limits_in_force(
     Raises:
         ArgumentError: a change is none.
     """
-    start = {name: queue.definition(name) for name, queue in settings.queues.items()}
-    stored: dict[str, tuple[int, str | None]] = {}
-    for name, revision, text in readers.queue_definitions():
-        if revision >= stored.get(name, (0, None))[0]:
-            stored[name] = revision, text
-    now = start | {name: json.loads(text) for name, (_, text) in stored.items() if text is not None}
-    now |= {name: now.get(name, {}) | dict(fields) | {"name": name} for name, fields in changes.items()}
-    limits = {name: replace(limits_of(read_queue(definition)), pull=False) for name, definition in now.items()}
+    start = {name: queue.definition for name, queue in settings.queues.items()}
+    stored = readers.queue_definitions().items()
+    now = start | {name: json.loads(text) for name, (_, text) in stored if text is not None}
+    now |= {
+        name: Queue.by_name(now.get(name, {})) | Queue.by_name(fields) | {"name": name}
+        for name, fields in changes.items()
+    }
+    limits = {name: replace(limits_of(Queue.of(definition)), pull=False) for name, definition in now.items()}
     return {
         name: limit if "paused" in changes.get(name, {}) else replace(limit, paused=False)
         for name, limit in limits.items()

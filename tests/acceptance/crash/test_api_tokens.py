@@ -25,7 +25,7 @@ def status(address: str, token: str | None, path: str = "/v1/queues/mail") -> in
 def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(crash_site):
     process = crash_site.running()
     address, scheduler = crash_site.api, crash_site.client()
-    scheduler.put_queue(Queue("mail", mode="pull"))
+    scheduler.put_queue(Queue(name="mail", mode="pull"))
     assert status(address, None) == 200, "without any token all is open"
 
     made = crash_site.call(

@@ -31,7 +31,7 @@ def test_a_definition_of_a_queue_outlives_kill_9_and_once_it_is_deleted_the_sett
     assert measures.peak(site.history("few-a-")) == 1
     client.queue("few").update(description="begins with what the settings say")
     assert client.queue("few").get().fields["concurrency"] == 1
-    client.put_queue(Queue("few", paused=True))
+    client.put_queue(Queue(name="few", paused=True))
     paused_at = now()
     eventually(lambda: now() > paused_at + SECOND, 60)
     waiting = [client.enqueue("work", {"ms": 300}, queue="few", ordering_id=f"few-b-{n}") for n in range(4)]

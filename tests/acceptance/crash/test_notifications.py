@@ -26,7 +26,7 @@ def told(receiver):
 @across("killed")
 def test_failures_are_reported_once_counted_and_resolved_across_a_kill(site):
     receiver, client = site.receiver, site.client()
-    rule = NotificationRule("broken", ["failed"], "ops", handlers=["errand"], digest="15s")
+    rule = NotificationRule(name="broken", when=["failed"], channel="ops", handlers=["errand"], digest="15s")
     assert client.put_notification_rule(rule, author="me") == "added"
     for number in range(10):
         client.enqueue("errand", {"failures": 99}, ordering_id=f"fails-{number}", retry=Retry(0))

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
 
-from scylla_spark.core.notifications.rule import ABSENT, RuleDefinition, rule_text
 from scylla_spark.core.plan.notices.notice import (
     FIRST,
     REPEATED,
@@ -39,6 +38,7 @@ from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.command import ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.definitions.notification_rule import ABSENT, NotificationRule
 
 MOST_INCIDENTS: Final = 200
 """Fingerprints that are open of one rule; what is beyond counts as one and the same."""
@@ -74,7 +74,7 @@ class Gathering:
                 self._index(name, fingerprint, incident)
 
     @contextmanager
-    def guarded(self, rule: RuleDefinition, now: int) -> Iterator[None]:
+    def guarded(self, rule: NotificationRule, now: int) -> Iterator[None]:
         """A defect of ours that a rule meets pauses that rule, and all else goes on."""
         try:
             yield
@@ -85,7 +85,7 @@ class Gathering:
             self._note_defect(stack)
             self._set_aside(rule.name, stack, now)
 
-    def tell(self, rule: RuleDefinition, occurrence: Occurrence, now: int) -> None:
+    def tell(self, rule: NotificationRule, occurrence: Occurrence, now: int) -> None:
         """Tells of an occurrence, or counts it.
 
         Args:
@@ -111,7 +111,7 @@ class Gathering:
         self._keep(rule.name, fingerprint, begun)
         self.send(rule, Message(FIRST, begun.event, fingerprint, 1, begun.sample, 1, now), now)
 
-    def _room(self, rule: RuleDefinition, fingerprint: str) -> str:
+    def _room(self, rule: NotificationRule, fingerprint: str) -> str:
         """The fingerprint under which something new is kept: another one is let go of for it, or it is one of the others."""
         known = self._of(rule.name)
         if len(known) < MOST_INCIDENTS:
@@ -122,7 +122,7 @@ class Gathering:
         self._let_go(rule.name, min(quiet)[1])
         return fingerprint
 
-    def window_ends(self, rule: RuleDefinition, number: int, now: int) -> None:
+    def window_ends(self, rule: NotificationRule, number: int, now: int) -> None:
         """A timer of a window went off: what was gathered is told of.
 
         Args:
@@ -143,7 +143,7 @@ class Gathering:
         else:
             self._let_go(rule.name, fingerprint)
 
-    def _repeat(self, rule: RuleDefinition, fingerprint: str, known: Incident, now: int) -> None:
+    def _repeat(self, rule: NotificationRule, fingerprint: str, known: Incident, now: int) -> None:
         number = known.messages + 1
         message = Message(REPEATED, known.event, fingerprint, number, known.sample, known.untold, known.first_us)
         self.send(rule, message, now)
@@ -170,7 +170,7 @@ class Gathering:
                 elif not all(one.recovered_us for one in about):
                     self._journal.note(RECOVERED, name, subject, now)
 
-    def _resolve(self, rule: RuleDefinition, subject: str, now: int) -> None:
+    def _resolve(self, rule: NotificationRule, subject: str, now: int) -> None:
         """Says once that a subject is well again, whatever there was about it."""
         about = self.about(rule.name, subject)
         first = min(about, key=lambda one: one.first_us)
@@ -235,14 +235,15 @@ class Gathering:
     def _set_aside(self, name: str, why: str, now: int) -> None:
         stored = self._state.rules.get(name)
         if stored is not None:
-            value: dict[str, Any] = {**json.loads(stored.text), "paused": True, "description": why[:1_000]}
-            after = StoredDefinition(rule_text(value), self._state.revision + 1, "planner", now)
+            value = {**json.loads(stored.text), "paused": True, "description": why[:1_000]}
+            revision = self._state.rules.revision + 1
+            after = StoredDefinition(NotificationRule.of(value).text, revision, "planner", now)
             self._journal.conclude(*DefinitionChange(name, after.revision, after, "planner", now, "").logged(RULE))
 
     def _of(self, rule: str) -> dict[str, Incident]:
         return self._state.incidents.get(rule, {})
 
-    def send(self, rule: RuleDefinition, message: Message, now: int) -> TaskKey:
+    def send(self, rule: NotificationRule, message: Message, now: int) -> TaskKey:
         """Sends a message; the key of its task.
 
         Args:

@@ -10,13 +10,13 @@ from urllib.parse import quote
 from scylla_spark.clock import iso
 from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
 from scylla_spark.core.notifications.proof import PROOF, proof_of
-from scylla_spark.core.notifications.rule import ALIVE, RuleDefinition
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.records.bounded_text import cut
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
+from scylla_spark.definitions.notification_rule import ALIVE, NotificationRule
 
 VERSION: Final = 1
 LANES: Final = "notify/"
@@ -197,7 +197,7 @@ class Message(NamedTuple):
     since_us: int
 
 
-def task_of(message: Message, rule: RuleDefinition, channels: Channels, now: int) -> Command:
+def task_of(message: Message, rule: NotificationRule, channels: Channels, now: int) -> Command:
     """The task that carries a message; the same for the same message, whenever it is made.
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from scylla_spark.core.notifications.rule import RuleDefinition, read_rule
 from scylla_spark.core.plan.notices.notice import Concern
 from scylla_spark.core.plan.notices.state import NoticeState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
+from scylla_spark.definitions.notification_rule import NotificationRule
 
 _MOST_REMEMBERED: Final = 10_000
 
@@ -23,18 +23,18 @@ class RuleIndex:
     def __init__(self, state: NoticeState) -> None:
         self._state = state
         self._revision = -1
-        self._rules: dict[str, RuleDefinition] = {}
-        self._concerned: dict[tuple[str, Concern], list[RuleDefinition]] = {}
+        self._rules: dict[str, NotificationRule] = {}
+        self._concerned: dict[tuple[str, Concern], list[NotificationRule]] = {}
 
-    def all(self) -> dict[str, RuleDefinition]:
+    def all(self) -> dict[str, NotificationRule]:
         """Name → rule, in order of the names; those that only a newer version can read are left out."""
-        if self._revision != self._state.revision:
-            self._revision, self._concerned = self._state.revision, {}
+        if self._revision != self._state.rules.revision:
+            self._revision, self._concerned = self._state.rules.revision, {}
             found = {name: _readable(stored) for name, stored in sorted(self._state.rules.items())}
             self._rules = {name: rule for name, rule in found.items() if rule is not None}
         return self._rules
 
-    def told_by(self, event: str, concern: Concern) -> list[RuleDefinition]:
+    def told_by(self, event: str, concern: Concern) -> list[NotificationRule]:
         """The rules that tell of something, in order of their names.
 
         Args:
@@ -51,8 +51,8 @@ class RuleIndex:
         return found
 
 
-def _readable(stored: StoredDefinition) -> RuleDefinition | None:
+def _readable(stored: StoredDefinition) -> NotificationRule | None:
     try:
-        return read_rule(json.loads(stored.text))
+        return NotificationRule.of(json.loads(stored.text))
     except ValueError:
         return None

@@ -6,16 +6,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from scylla_spark.core.notifications.rule import (
-    ABSENT,
-    ALIVE,
-    CANCELLED,
-    DUPLICATE,
-    EXPIRED,
-    FAILED,
-    SUCCEEDED,
-    RuleDefinition,
-)
 from scylla_spark.core.plan.notices.gathering import MOST_TOLD, OTHERS, WINDOW, Gathering
 from scylla_spark.core.plan.notices.notice import (
     TEST,
@@ -39,6 +29,16 @@ from scylla_spark.core.plan.taken_back import is_our_cancel
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
+from scylla_spark.definitions.notification_rule import (
+    ABSENT,
+    ALIVE,
+    CANCELLED,
+    DUPLICATE,
+    EXPIRED,
+    FAILED,
+    SUCCEEDED,
+    NotificationRule,
+)
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import NotFoundError
 
@@ -129,7 +129,7 @@ class Noticing:
         if rules := self._rules.told_by(event, of_entry(entry)):
             self._tell(rules, of_schedule(event, entry, why, now, planned_us), now)
 
-    def _tell(self, rules: Sequence[RuleDefinition], occurrence: Occurrence, now: int) -> None:
+    def _tell(self, rules: Sequence[NotificationRule], occurrence: Occurrence, now: int) -> None:
         for rule in rules[:MOST_TOLD]:
             with self._gathering.guarded(rule, now):
                 self._gathering.tell(rule, occurrence, now)
@@ -156,24 +156,24 @@ class Noticing:
 
     # -- successes that do not come -----------------------------------------------------------------------------------------
 
-    def _note_success(self, rule: RuleDefinition, now: int) -> None:
+    def _note_success(self, rule: NotificationRule, now: int) -> None:
         self._gathering.recover(_absence_of(rule), now)
         if now - self._state.seen_us.get(rule.name, 0) >= rule.within_us // _SLACK:
             self._journal.note(SEEN, rule.name, now)
             self._arm(rule)
 
-    def _arm(self, rule: RuleDefinition) -> None:
+    def _arm(self, rule: NotificationRule) -> None:
         """Begins to wait for a success that is missing, or for the next sign of life."""
         if rule.within_us and not rule.paused:
             self._timers.add(Timer(self._missing_from_us(rule), rule.name, DEAD_MAN))
         if rule.every_us and not rule.paused:
             self._timers.add(Timer(self._state.seen_us.get(rule.name, 0) + rule.every_us, rule.name, PULSE))
 
-    def _missing_from_us(self, rule: RuleDefinition) -> int:
+    def _missing_from_us(self, rule: NotificationRule) -> int:
         """When a success is missing for certain: some may have come since the one that was recorded."""
         return self._state.seen_us.get(rule.name, 0) + rule.within_us + rule.within_us // _SLACK
 
-    def _look_for_success(self, rule: RuleDefinition, now: int) -> None:
+    def _look_for_success(self, rule: NotificationRule, now: int) -> None:
         if rule.paused or not rule.within_us or now < self._missing_from_us(rule):
             return
         subject = _absence_of(rule)
@@ -185,7 +185,7 @@ class Noticing:
         sample = {"status": ABSENT, "why": why}
         self._gathering.tell(rule, Occurrence(ABSENT, subject, now, sample), now)
 
-    def _pulse(self, rule: RuleDefinition, now: int) -> None:
+    def _pulse(self, rule: NotificationRule, now: int) -> None:
         """Sends a sign of life, if the last one is old enough; those that were missed are not sent afterwards."""
         if rule.paused or not rule.every_us or now < self._state.seen_us.get(rule.name, 0) + rule.every_us:
             return
@@ -224,7 +224,7 @@ class Noticing:
             self._arm(rule)
 
 
-def _absence_of(rule: RuleDefinition) -> str:
+def _absence_of(rule: NotificationRule) -> str:
     return f"{ABSENT} {rule.name}"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.notifications.rule import ABSENT, FAILED, SILENT
 from scylla_spark.core.plan.state.plan_log import Change
-from scylla_spark.core.plan.state.stored_definition import StoredDefinition, read_definition_change
+from scylla_spark.core.plan.state.stored_definition import StoredDefinitions, read_definition_change
+from scylla_spark.definitions.notification_rule import ABSENT, FAILED, SILENT
 
 RULE: Final = "notification_rule"
 """Kind of the change by which a rule is put, or deleted."""
@@ -59,13 +59,11 @@ class NoticeState:
 
     Attributes:
         rules: name → rule.
-        revision: of the newest change of any rule.
         incidents: name of a rule → fingerprint → what is open.
         seen_us: name of a rule that waits for successes → when the last one was recorded.
     """
 
-    rules: dict[str, StoredDefinition] = field(default_factory=dict)
-    revision: int = 0
+    rules: StoredDefinitions = field(default_factory=StoredDefinitions)
     incidents: dict[str, dict[str, Incident]] = field(default_factory=dict)
     seen_us: dict[str, int] = field(default_factory=dict)
 
@@ -98,23 +96,17 @@ class NoticeState:
 def _rule(state: NoticeState, change: Change) -> None:
     """A rule that is changed begins anew: it has told of nothing."""
     read = read_definition_change(change)
-    state.revision = max(state.revision, read.revision)
     state.incidents.pop(read.name, None)
     state.seen_us.pop(read.name, None)
-    if read.stored is not None:
-        state.rules[read.name] = read.stored
-    else:
-        state.rules.pop(read.name, None)
+    state.rules.take(read)
 
 
 def _rule_entry(state: NoticeState, change: Change) -> None:
-    read = read_definition_change(change)
-    if read.stored is not None:
-        state.rules[read.name] = read.stored
+    state.rules.take(read_definition_change(change))
 
 
 def _revision(state: NoticeState, change: Change) -> None:
-    state.revision = max(state.revision, change[1])
+    state.rules.is_at(change[1])
 
 
 def _incident(state: NoticeState, change: Change) -> None:

@@ -29,7 +29,7 @@ from scylla_spark.core.plan.state.plan_log import (
     Position,
 )
 from scylla_spark.core.plan.state.schedule_entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
-from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
+from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinitions, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.tasks.key import TaskKey
@@ -60,7 +60,6 @@ class PlanState:
         successes: handler → when a run of it succeeded last, of whichever schedule.
         calendars: name → days, with what is told of them.
         queues: name → definition that was put.
-        queue_revision: of the newest change of any queue.
         tokens: id → token for the HTTP API.
         notices: notification rules, and what they have told of.
         commands: next offset of `schedules`.
@@ -80,8 +79,7 @@ class PlanState:
     handlers: dict[TaskKey, str] = field(default_factory=dict)
     successes: dict[str, int] = field(default_factory=dict)
     calendars: dict[str, Days] = field(default_factory=dict)
-    queues: dict[str, StoredDefinition] = field(default_factory=dict)
-    queue_revision: int = 0
+    queues: StoredDefinitions = field(default_factory=StoredDefinitions)
     tokens: dict[str, StoredToken] = field(default_factory=dict)
     notices: NoticeState = field(default_factory=NoticeState)
     commands: int = 0
@@ -205,16 +203,11 @@ def _calendar(state: PlanState, change: Change) -> None:
 
 
 def _queue(state: PlanState, change: Change) -> None:
-    read = read_definition_change(change)
-    state.queue_revision = max(state.queue_revision, read.revision)
-    if read.stored is not None:
-        state.queues[read.name] = read.stored
-    else:
-        state.queues.pop(read.name, None)
+    state.queues.take(read_definition_change(change))
 
 
 def _queue_revision(state: PlanState, change: Change) -> None:
-    state.queue_revision = max(state.queue_revision, change[1])
+    state.queues.is_at(change[1])
 
 
 def _token(state: PlanState, change: Change) -> None:

@@ -42,8 +42,8 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
     unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
     answers = [[ANSWER, to, *answer] for to, answer in state.answers.items()]
     return [
-        ["queue_revision", state.queue_revision],
-        [RULE_REVISION, state.notices.revision],
+        ["queue_revision", state.queues.revision],
+        [RULE_REVISION, state.notices.rules.revision],
         *days,
         *succeeded,
         *graves,

@@ -19,7 +19,7 @@ class StoredDefinition(NamedTuple):
     """A definition that was put.
 
     Attributes:
-        text: the definition, a JSON object that `read_queue` or `read_rule` takes.
+        text: the definition, a JSON object that the model of its kind reads.
         revision: of all queues, or all rules, together, and it only grows: no two definitions of a kind have the same.
         author: who put it.
         changed_us: when, microseconds since the epoch.
@@ -57,6 +57,28 @@ class DefinitionChange(NamedTuple):
             "changed_us": self.changed_us, "request": self.request,
         }  # fmt: skip
         return [kind, self.name, fields]
+
+
+class StoredDefinitions(dict[str, StoredDefinition]):
+    """All definitions of one kind, by name.
+
+    Attributes:
+        revision: of the newest change of any of them.
+    """
+
+    revision = 0
+
+    def take(self, change: DefinitionChange) -> None:
+        """Stores what a change says."""
+        self.is_at(change.revision)
+        if change.stored is not None:
+            self[change.name] = change.stored
+        else:
+            self.pop(change.name, None)
+
+    def is_at(self, revision: int) -> None:
+        """A change of that revision was made."""
+        self.revision = max(self.revision, revision)
 
 
 def read_definition_change(change: Change) -> DefinitionChange:

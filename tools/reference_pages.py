@@ -65,6 +65,7 @@ def _settings_table(prefix: str, fields: dict[str, Any]) -> str:
     rows = [
         (f"`{prefix}{name}`", f"`{_default(field)}`", _type(field.annotation), _bounds(field), field.description or "")
         for name, field in fields.items()
+        if not field.is_required()  # the name of a queue is that of its section
     ]
     return table(("setting", "default", "type", "bounds", "meaning"), rows)
 
@@ -82,9 +83,18 @@ def _default(field: Any) -> str:
 
 def _bounds(field: Any) -> str:
     names = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    return ", ".join(
-        f"{sign} {getattr(one, name)}" for one in field.metadata for name, sign in names.items() if hasattr(one, name)
-    )
+    every = [*field.metadata, *_metadata(field.annotation)]
+    found = (f"{sign} {getattr(one, name)}" for one in every for name, sign in names.items() if hasattr(one, name))
+    return ", ".join(dict.fromkeys(found))
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    """Yields the metadata of an annotation, also inside of unions and fields."""
+    for one in getattr(annotation, "__metadata__", ()):
+        yield from getattr(one, "metadata", (one,))
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        for one in typing.get_args(annotation):
+            yield from _metadata(one)
 
 
 def _type(annotation: Any) -> str:
@@ -94,7 +104,8 @@ def _type(annotation: Any) -> str:
     if origin is typing.Annotated:
         return _type(typing.get_args(annotation)[0])
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_type(one) for one in typing.get_args(annotation)))
+        kinds = list(dict.fromkeys(_type(one) for one in typing.get_args(annotation)))
+        return " or ".join(one for one in kinds if "duration" not in kinds or one not in ("text", "number"))
     if origin in (tuple, list):
         return f"list of {_type(typing.get_args(annotation)[0])}"
     if origin is dict:

@@ -18,7 +18,7 @@ URL_RULE: Final = "has only letters, digits and signs of ASCII, no blanks, and n
 
 
 def is_sendable(url: str) -> bool:
-    """Whether a request can have this URL as it stands; Python repeats one that it cannot have in its errors, secrets and all.
+    """Returns True if a request can have this URL as it stands; Python repeats one that it cannot have in its errors, secrets and all.
 
     Args:
         url: of a webhook.

@@ -487,7 +487,7 @@ class Settings(BaseSettings):
 
     @property
     def has_spark_workers(self) -> bool:
-        """Whether dispatchers may start Spark workers; without a Spark session they cannot."""
+        """Returns True if dispatchers may start Spark workers; without a Spark session they cannot."""
         return self.spark_workers.max > 0 and self.dispatch.scan == "spark"
 
     @property

@@ -134,7 +134,7 @@ class Backlog:
         return gone
 
     def broken(self, ordering_id: str) -> bool:
-        """Whether one of the lane has failed while others were out behind it."""
+        """Returns True if one of the lane has failed while others were out behind it."""
         return self._lanes[ordering_id].broken
 
     def finish(self, call: Sequence[Invocation]) -> None:

@@ -40,7 +40,7 @@ class CallFlag:
         self._slot = slot
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Returns True if it is."""
         return self._slot.is_asked_to_end(self._number)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -198,7 +198,7 @@ def fields_of(record: logging.LogRecord) -> str:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether JSON has the value as it is, and in few letters."""
+    """Returns True if JSON has the value as it is, and in few letters."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63)

@@ -139,18 +139,18 @@ class LogMemory:
 
     @property
     def waiting(self) -> bool:
-        """Whether the queue holds anything."""
+        """Returns True if the queue holds anything."""
         return self._words[_WRITTEN] != self._words[_READ]
 
     @property
     def holds_lines(self) -> bool:
-        """Whether there is anything in either part."""
+        """Returns True if there is anything in either part."""
         words = self._words
         return bool(words[_WRITTEN] != words[_READ] or words[_BEGIN] != words[_END])
 
     @property
     def fills_up(self) -> bool:
-        """Whether more than an eighth of the queue waits: whoever empties it is too slow."""
+        """Returns True if more than an eighth of the queue waits: whoever empties it is too slow."""
         return (self._words[_WRITTEN] - self._words[_READ]) * 8 > self._queue
 
     @property

@@ -148,7 +148,7 @@ def _at_last(send: Callable[[], object]) -> None:
 
 
 def _is_given() -> bool:
-    """Whether somebody has set a provider, whose spans go where that one sends them."""
+    """Returns True if somebody has set a provider, whose spans go where that one sends them."""
     return hasattr(trace.get_tracer_provider(), "force_flush")
 
 

@@ -80,7 +80,7 @@ class SharedMemory:
         words[_STARTED] = started_us
 
     def is_asked_to_end(self, number: int) -> bool:
-        """Whether the pool wants this call to end by itself."""
+        """Returns True if the pool wants this call to end by itself."""
         return self._words[_ENDING] == number
 
     def put(self, record: bytes) -> bool:

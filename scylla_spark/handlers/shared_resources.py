@@ -87,7 +87,7 @@ def setup(function: Callable[[], Iterator[T]]) -> Resource[T]:
 
 
 def declared() -> bool:
-    """Whether this process knows any `setup` function."""
+    """Returns True if this process knows any `setup` function."""
     return bool(_declared)
 
 

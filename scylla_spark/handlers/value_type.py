@@ -131,7 +131,7 @@ def _name(declared: Any) -> str:
 
 
 def is_plain(declared: Any) -> bool:
-    """Whether an annotation says nothing beyond plain JSON: such results are written as they are."""
+    """Returns True if an annotation says nothing beyond plain JSON: such results are written as they are."""
     if declared in (None, Any, object, ...):
         return True
     arguments = get_args(declared)

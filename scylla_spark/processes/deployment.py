@@ -254,7 +254,7 @@ class Deployment:
                 attached.append(self._services[role])
 
     def _await(self, services: Sequence[Service], limit_s: float, stop: threading.Event | None = None) -> bool:
-        """Whether all of them are ready before `stop` is set or the time is over."""
+        """Returns True if all of them are ready before `stop` is set or the time is over."""
         stop, until = stop or threading.Event(), boot_us() + limit_s * 1e6
         while not stop.is_set() and boot_us() < until:
             self.check()

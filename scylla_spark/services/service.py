@@ -34,10 +34,10 @@ class Service(Protocol):
         """
 
     def ready(self) -> bool:
-        """Whether it does its duty by now."""
+        """Returns True if it does its duty by now."""
 
     def alive(self) -> bool:
-        """Whether all parts run that have begun.
+        """Returns True if all parts run that have begun.
 
         Raises:
             BaseException: what ended one.

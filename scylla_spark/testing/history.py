@@ -42,7 +42,7 @@ class Run(NamedTuple):
     call: str = ""
 
     def shares_call(self, other: Run) -> bool:
-        """Whether both were in one call of a batch handler."""
+        """Returns True if both were in one call of a batch handler."""
         return self.call != "" and (self.call, self.start) == (other.call, other.start)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Fault(NamedTuple):
     driver: int = 0
 
     def hit(self, run: Run) -> bool:
-        """Whether it concerns the dispatcher of a run."""
+        """Returns True if it concerns the dispatcher of a run."""
         return self.driver in (0, run.driver)
 
 

@@ -330,7 +330,7 @@ def lost(accepted: Iterable[TaskKey], completions: Iterable[TaskKey]) -> list[Br
 
 
 def _frozen_during(run: Run, until: int, faults: Iterable[Fault]) -> bool:
-    """Whether the owner of a run was frozen while it ran, before `until`."""
+    """Returns True if the owner of a run was frozen while it ran, before `until`."""
     return any(
         f.kind == "freeze" and f.hit(run) and f.begin <= min(run.end, until) and f.end >= run.start for f in faults
     )

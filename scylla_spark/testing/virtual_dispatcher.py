@@ -221,11 +221,11 @@ class VirtualDispatcher:
         return folded.data._replace(unique=folded.first.unique)
 
     def is_known(self, key: TaskKey) -> bool:
-        """Whether a key was ever enqueued or cancelled."""
+        """Returns True if a key was ever enqueued or cancelled."""
         return key in self._commands
 
     def will_be_cancelled(self, key: TaskKey) -> bool:
-        """Whether a task runs, and will be killed since somebody has cancelled it."""
+        """Returns True if a task runs, and will be killed since somebody has cancelled it."""
         ends = (pair for _, _, call, outcomes in self._ends for pair in zip(call, outcomes, strict=True))
         return any(item.key == key and one.failure is _KILLED for item, one in ends)
 

@@ -270,7 +270,7 @@ class World:
         return outputs_of(found, _key(key), self._here.dispatcher.files, 1)
 
     def ran(self, handler: str, *, times: int | None = None) -> bool:
-        """Whether a handler was called.
+        """Returns True if a handler was called.
 
         Args:
             handler: its name.

@@ -269,7 +269,7 @@ def _sample(columns: Columns, key: TaskKey, stamp: int) -> Command:
 
 
 def _is_unique(columns: Columns) -> bool:
-    """Whether names are to be unique.
+    """Returns True if names are to be unique.
 
     Raises:
         ArgumentError: it is said in a way that nobody knows.

@@ -193,7 +193,7 @@ class _Commands:
             )
 
     def _concerns_nothing(self, partition: int, command: Command, appended_us: int) -> bool:
-        """Whether a command is a cancel for which there is no open task, neither in the tables nor before it in this portion."""
+        """Returns True if a command is a cancel for which there is no open task, neither in the tables nor before it in this portion."""
         open_hours = self._past.open.get(partition)
         return (
             command.kind == CANCEL
@@ -204,7 +204,7 @@ class _Commands:
         )
 
     def _is_too_much(self, partition: int, hour: int) -> bool:
-        """Whether an hour of the past is left for the next portion; else it is one of this."""
+        """Returns True if an hour of the past is left for the next portion; else it is one of this."""
         hours = self._hours.setdefault(partition, set())
         if hour not in hours and len(hours) >= self._past.most:
             return True

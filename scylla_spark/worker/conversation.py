@@ -232,7 +232,7 @@ class Conversation:
 
     @property
     def may_bring(self) -> bool:
-        """Whether leases may come that were asked for before; with the lock held."""
+        """Returns True if leases may come that were asked for before; with the lock held."""
         return any(sent is not None and sent.room > 0 for sent in (self._asked, self._overtaken))
 
     @property
@@ -336,7 +336,7 @@ class Conversation:
         return False
 
     def _is_urgent(self, sent: _Sent) -> bool:
-        """Whether there is something to say for which a call that waits must not be waited for."""
+        """Returns True if there is something to say for which a call that waits must not be waited for."""
         if not sent.call.may_be_overtaken or sent.answer is not None or self._overtaken is not None:
             return False
         signs = self._ledger.signs and boot_us() - self._signs_us >= _SIGNS_US
@@ -404,7 +404,7 @@ class Conversation:
 
 
 def _is_taken(reply: Reply) -> bool:
-    """Whether a call was taken, by an API of ours."""
+    """Returns True if a call was taken, by an API of ours."""
     return reply.status == 200 and isinstance(reply.document, dict) and reply.document.keys() >= _TOLD
 
 

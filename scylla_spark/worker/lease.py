@@ -154,12 +154,12 @@ class Lease:
 
     @property
     def reported(self) -> bool:
-        """Whether its end was reported, recorded or not."""
+        """Returns True if its end was reported, recorded or not."""
         return self._reported
 
     @property
     def takes_room(self) -> bool:
-        """Whether somebody works on it, as far as it says: it is one of those that a worker may hold.
+        """Returns True if somebody works on it, as far as it says: it is one of those that a worker may hold.
 
         One that was handed over once has ended for the server before its work begins, so it takes room until its code says how it
         ended, although nobody asks for that.

@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
     @property
     def may_be_overtaken(self) -> bool:
-        """Whether nothing is missed if the server takes the next call in its place."""
+        """Returns True if nothing is missed if the server takes the next call in its place."""
         return not (self.results or self.signs or self.lists)
 
 
@@ -83,7 +83,7 @@ class Ledger:
 
     @property
     def signs(self) -> bool:
-        """Whether there is something to tell of leases that go on."""
+        """Returns True if there is something to tell of leases that go on."""
         return bool(self._signs)
 
     def beat_ms(self, most: int) -> int:

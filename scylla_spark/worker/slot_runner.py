@@ -114,7 +114,7 @@ class Runner:
 
     @property
     def _ends(self) -> bool:
-        """Whether nothing more is begun: it was told so on this machine, or by an operator."""
+        """Returns True if nothing more is begun: it was told so on this machine, or by an operator."""
         return self._stop.is_set() or bool(self.conversation.order)
 
     def _drain(self, grace_s: float) -> None:
@@ -141,7 +141,7 @@ class Runner:
                 lock.wait(min(left_s, _LOOK_S))
 
     def _knows_all(self) -> bool:
-        """Whether no lease can come any more that was asked for before; with the lock held."""
+        """Returns True if no lease can come any more that was asked for before; with the lock held."""
         return not self.conversation.may_bring or self._error is not None or self.conversation.order == STOP
 
     def _drop(self) -> None:

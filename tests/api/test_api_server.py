@@ -136,7 +136,7 @@ def problem(raw: bytes) -> str:
 
 
 def is_answered(port: int) -> bool:
-    """Whether somebody else is answered meanwhile."""
+    """Returns True if somebody else is answered meanwhile."""
     return ask(port) == (200, b"0")
 
 

@@ -94,7 +94,7 @@ class Visit:
         self.page.emulate_media(color_scheme=scheme)
 
     def is_too_wide(self) -> bool:
-        """Whether the page as a whole must be moved sideways."""
+        """Returns True if the page as a whole must be moved sideways."""
         return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
     def hindrances(self) -> list[str]:

@@ -60,7 +60,7 @@ def settings_of(folder: Path, **kafka: object) -> Settings:
 
 
 def create_topics_answered(port: int) -> bool:
-    """Whether somebody who says nothing of himself gets an answer to a request to make no topics."""
+    """Returns True if somebody who says nothing of himself gets an answer to a request to make no topics."""
     request = struct.pack(">hhih", 19, 2, 7, -1) + struct.pack(">iib", 0, 1000, 0)
     with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
         line.sendall(struct.pack(">i", len(request)) + request)

@@ -145,7 +145,7 @@ class Judge:
     # -- what handlers ask for ------------------------------------------------------------------------------------------
 
     def asks(self, key: TaskKey) -> bool:
-        """Whether a task asks for a follow-up; what is one itself does not."""
+        """Returns True if a task asks for a follow-up; what is one itself does not."""
         name = key.uniqueness_key
         return name[1:].isdigit() and int(name[1:]) % 100 < 100 * self._world.profile.load.asks
 
@@ -423,7 +423,7 @@ class Judge:
             raise Violation(f"{run.key} was cut off by a crash, and started again without a record of that")
 
     def _has_ended(self, key: TaskKey, by: Run) -> bool:
-        """Whether a cancel, its expiry or an attempt of the same owner ended it, though that may not be recorded yet."""
+        """Returns True if a cancel, its expiry or an attempt of the same owner ended it, though that may not be recorded yet."""
         expired = any(at <= self._world.now for at in self._expires[key].values()) if key in self._expires else False
         return (
             expired
@@ -436,7 +436,7 @@ class Judge:
         )
 
     def _goes_ahead(self, lane: str) -> bool:
-        """Whether tasks of the lane may start before the completion of the one before is recorded."""
+        """Returns True if tasks of the lane may start before the completion of the one before is recorded."""
         return self._world.queue_of[lane] in ("replay", "grouped") or self._world.handler_of[lane] == "batch"
 
     # -- what a process holds -------------------------------------------------------------------------------------------

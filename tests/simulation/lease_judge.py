@@ -27,7 +27,7 @@ class LeaseJudge:
         self.given_back = 0
 
     def is_open(self, granted: Granted) -> bool:
-        """Whether a lease is in force, as the log says."""
+        """Returns True if a lease is in force, as the log says."""
         open_lease = self._open.get(granted.task.key.ordering_id)
         return open_lease is not None and open_lease[:2] == (granted.task.key, granted.task.attempt)
 

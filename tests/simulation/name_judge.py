@@ -77,7 +77,7 @@ class NameJudge:
             raise self._violation(f"{key} is said to be a duplicate: {said!r}; its name was held by {holders}")
 
     def may_be_refused(self, key: TaskKey) -> bool:
-        """Whether an owner may have found a task to be a duplicate, though that may not be recorded yet."""
+        """Returns True if an owner may have found a task to be a duplicate, though that may not be recorded yet."""
         return self._first[key].unique and bool(self._before(key))
 
     def _before(self, key: TaskKey) -> list[TaskKey]:

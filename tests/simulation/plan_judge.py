@@ -138,7 +138,7 @@ def _places(world: PlanWorld, groups: list[Any]) -> None:
 
 
 def _is_met(name: str, row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
-    """Whether a launch is one that the constraint of a schedule lets through."""
+    """Returns True if a launch is one that the constraint of a schedule lets through."""
     at_us, kind = row["at_us"], name.split("-")[0]
     if kind == "range":
         return MINUTE <= (at_us - START) % (24 * 60 * MINUTE) < 3 * MINUTE

@@ -167,7 +167,7 @@ class Table:
         return len(self.ids) - 1
 
     def is_known_as(self, table_id: str) -> bool:
-        """Whether somebody who knows that id means this table; who knows none means whichever is there."""
+        """Returns True if somebody who knows that id means this table; who knows none means whichever is there."""
         return not table_id or table_id in self.ids
 
     def commit(self, part: str, table_id: str = "") -> None:

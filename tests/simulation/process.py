@@ -39,7 +39,7 @@ class _Unheard:
 
 
 def _rests(engine: Engine) -> bool:
-    """Whether nothing waits for what the engine does not wake up for: room, membership, memory, a drain."""
+    """Returns True if nothing waits for what the engine does not wake up for: room, membership, memory, a drain."""
     if engine.runs or engine.choked or engine.held_bytes > engine.limits.max_held_bytes:
         return False
     if engine._ready.places() or any(engine._pulls.places()):
@@ -180,11 +180,11 @@ class Process:
 
     @property
     def looks(self) -> bool:
-        """Whether all lanes are to be looked at after this step."""
+        """Returns True if all lanes are to be looked at after this step."""
         return self.steps % _LOOK_EVERY == 0
 
     def _rests(self, now: int) -> bool:
-        """Whether a step would find nothing to do, as the last one has; now and then it is played all the same."""
+        """Returns True if a step would find nothing to do, as the last one has; now and then it is played all the same."""
         quiet = self._may_rest and now < self._wakes_at and self.skew == self._stepped_skew
         return quiet and not self.mailbox._messages and not self.looks
 
@@ -229,7 +229,7 @@ class Process:
             self._soon(10, 100, self._read_tasks)
 
     def _tasks_due(self) -> bool:
-        """Whether the tail has something to do besides reading."""
+        """Returns True if the tail has something to do besides reading."""
         asked = not self.tasks._requests.empty() or not self.tasks._dropped.empty() or bool(self.tasks._retakes)
         return asked or self.world.now - self.tasks._asked_us > 2 * SECOND
 

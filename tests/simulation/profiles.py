@@ -158,7 +158,7 @@ class Profile:
 
     @property
     def faultless(self) -> bool:
-        """Whether nothing is ever lost or stopped, so that more can be promised."""
+        """Returns True if nothing is ever lost or stopped, so that more can be promised."""
         return not (self.trouble.crash or self.trouble.pause or self.trouble.clock_step or self.trouble.send)
 
     def breaking(self, *switches: str) -> Profile:

@@ -186,7 +186,7 @@ class Lanes:
 
     @property
     def done(self) -> bool:
-        """Whether every task has succeeded."""
+        """Returns True if every task has succeeded."""
         return not any(self._todo.values()) and not self._out
 
     def missing(self) -> str:
@@ -454,7 +454,7 @@ class Worker:
 
     @property
     def frozen(self) -> bool:
-        """Whether its process is stopped."""
+        """Returns True if its process is stopped."""
         return self.world.now < self._frozen_until
 
     def _receive(self, frame: Any) -> None:

@@ -42,7 +42,7 @@ def sleepers(engine: Engine) -> Iterator[str]:
 
 
 def _answered(partition: Partition, lane: Lane) -> bool:
-    """Whether what a lane without a ready or waiting head waits for is under way."""
+    """Returns True if what a lane without a ready or waiting head waits for is under way."""
     recording = any(key.ordering_id == lane.ordering_id for key, *_ in partition.outbox.unrecorded)
     if lane.state is WAITING:
         return lane.frontier is None or lane.reloading or recording

@@ -21,7 +21,7 @@ class ModelRunner:
         self._lines: dict[str, list[Steps[Any]]] = {}
 
     def busy(self, line: str) -> bool:
-        """Whether anything of a line is under way."""
+        """Returns True if anything of a line is under way."""
         return bool(self._lines.get(line))
 
     def run(self, line: str, work: Steps[Any]) -> Future[Any]:

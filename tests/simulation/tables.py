@@ -251,7 +251,7 @@ class ModelTables:
         return found
 
     def _blocked(self, head: ScanRow, now: int) -> bool:
-        """Whether a lane cannot start: its tasks come last."""
+        """Returns True if a lane cannot start: its tasks come last."""
         waits = head.next_us > now or head.command.handler is None or head.command.queue == "paused"
         return waits and not head.cancelled
 

@@ -135,7 +135,7 @@ class World:
         self.failing.add(failing)
 
     def broken(self, switch: str) -> bool:
-        """Whether a rule is broken on purpose."""
+        """Returns True if a rule is broken on purpose."""
         return switch in self.profile.broken
 
     def break_rules(self, process: Process) -> None:
@@ -147,7 +147,7 @@ class World:
         return _place(key.ordering_id)
 
     def is_stuck(self, lane: str) -> bool:
-        """Whether tasks of a lane never start: its queue is paused, or no handler is named."""
+        """Returns True if tasks of a lane never start: its queue is paused, or no handler is named."""
         return self.queue_of[lane] == "paused" or not self.handler_of[lane]
 
     # -- time -----------------------------------------------------------------------------------------------------------

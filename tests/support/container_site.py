@@ -116,7 +116,7 @@ def container_site_or_skip() -> Iterator[ContainerSite]:
 
 
 def _used(folder: Path) -> bool:
-    """Whether a process has a folder on its command line, such as podman's, which would make it anew."""
+    """Returns True if a process has a folder on its command line, such as podman's, which would make it anew."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if str(folder).encode() in file.read_bytes():

@@ -37,7 +37,7 @@ def row(key: int, data_offset: int | None, cancel_offset: int | None) -> Row:
 
 
 def _is_old(offset: int) -> bool:
-    """Whether the row of an enqueue was written by a version that did not know what is unique."""
+    """Returns True if the row of an enqueue was written by a version that did not know what is unique."""
     return offset % 4 == 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Returns True if a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

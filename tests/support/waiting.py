@@ -34,7 +34,7 @@ def eventually(
 
 
 def holds(condition: Callable[[], object], within: float = 10.0) -> bool:
-    """Whether the condition comes true before the deadline; looks often."""
+    """Returns True if the condition comes true before the deadline; looks often."""
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:

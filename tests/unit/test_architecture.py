@@ -116,7 +116,7 @@ def imports(source: str) -> list[str]:
 
 
 def is_module(text: str) -> bool:
-    """Whether a text is the full name of one of our modules, such as `import_module` is given."""
+    """Returns True if a text is the full name of one of our modules, such as `import_module` is given."""
     head, _, rest = text.partition(".")
     return head in ROOTS and bool(rest) and ROOTS[head].joinpath(*rest.split(".")).with_suffix(".py").is_file()
 

@@ -24,7 +24,7 @@ def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[
 
 
 def only_typed(node: ast.FunctionDef | ast.ClassDef) -> bool:
-    """Whether this is one of the types of a function, which stands below with its docstring."""
+    """Returns True if this is one of the types of a function, which stands below with its docstring."""
     return any(ast.unparse(one) == "overload" for one in node.decorator_list)
 
 

@@ -88,7 +88,7 @@ def _chosen(cli: Context, reason: str | None, since: str | None, limit: int) -> 
 
 
 def _tells_values(cli: Context) -> bool:
-    """Whether values are told; a table has no room for them unless they are asked for."""
+    """Returns True if values are told; a table has no room for them unless they are asked for."""
     return cli.output.form != "table" or "value" in cli.output.columns
 
 

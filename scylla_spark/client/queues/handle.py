@@ -188,7 +188,7 @@ def warning_of_delete(state: PlanState, settings: Settings, name: str) -> str | 
 
 
 def is_reusable(state: PlanState, settings: Settings, name: str) -> bool:
-    """Whether a uniqueness key of a queue is free again once its task has ended.
+    """Returns True if a uniqueness key of a queue is free again once its task has ended.
 
     Args:
         state: what the planner knows.

@@ -47,11 +47,11 @@ class Selection(NamedTuple):
 
     @property
     def chooses(self) -> bool:
-        """Whether it says more than a state, so that not all are meant by oversight."""
+        """Returns True if it says more than a state, so that not all are meant by oversight."""
         return self._replace(state=None) != Selection()
 
     def has(self, entry: Entry) -> bool:
-        """Whether a schedule is meant, whatever its state."""
+        """Returns True if a schedule is meant, whatever its state."""
         after, before = self.changed_from_us, self.changed_until_us
         return (
             (self.kind is None or any(key.startswith(KINDS[self.kind]) for key in entry.keys))

@@ -63,7 +63,7 @@ _FIELDS: Final = ("handler", "payload", *EnqueueOptions.__annotations__)
 
 
 def asks_for_unique(unique: object, uniqueness_key: object) -> bool:
-    """Whether the name of a task is to be unique among open tasks, by the argument `unique`.
+    """Returns True if the name of a task is to be unique among open tasks, by the argument `unique`.
 
     Raises:
         ArgumentError: it is neither "open" nor None, or there is no name that another task could bear.

@@ -220,7 +220,7 @@ class TaskHandle(Generic[R_co]):
         return enqueue_arguments.under_unused_key(copy, lambda key: TaskHandle(self._connection, key).is_known())
 
     def is_known(self) -> bool:
-        """Whether the key was ever enqueued or cancelled, and not purged."""
+        """Returns True if the key was ever enqueued or cancelled, and not purged."""
         try:
             self._look()
         except NotFoundError:
@@ -244,7 +244,7 @@ class TaskHandle(Generic[R_co]):
             raise self._immovable()
 
     def _is_cut_short(self, status: TaskStatus) -> bool:
-        """Whether a cancel that an earlier call sent has ended the task since, as far as is known, and no copy was enqueued."""
+        """Returns True if a cancel that an earlier call sent has ended the task since, as far as is known, and no copy was enqueued."""
         if not self._asked_for_move or status.state != CANCELLED or status.attempts:
             return False
         with self._log.watching(self.key):
@@ -425,7 +425,7 @@ class TaskHandle(Generic[R_co]):
         return True
 
     def has_ended(self) -> bool:
-        """Whether the task has ended, by the logs if Kafka answers, and by the tables."""
+        """Returns True if the task has ended, by the logs if Kafka answers, and by the tables."""
         with self._log.watching(self.key):
             self._caught_up()
             ended = completion_of(self._facts())

@@ -78,7 +78,7 @@ class _Told:
                 yield told
 
     def wants(self, attempt: int) -> bool:
-        """Whether lines of an attempt are wanted."""
+        """Returns True if lines of an attempt are wanted."""
         return self._wanted.attempt in (None, attempt) and attempt >= self._wanted.after[0]
 
 

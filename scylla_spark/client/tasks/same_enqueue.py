@@ -14,7 +14,7 @@ _COMPARED: Final = ("key", "queue", "priority", "timeout_ms", "retry", "expires_
 
 
 def is_same(before: Command, wanted: Command, default_handler: str | None) -> bool:
-    """Whether two enqueues of a key mean the same task; when and in which trace each was sent makes no difference.
+    """Returns True if two enqueues of a key mean the same task; when and in which trace each was sent makes no difference.
 
     Args:
         before: the one that stands.
@@ -29,7 +29,7 @@ def is_same(before: Command, wanted: Command, default_handler: str | None) -> bo
 
 
 def has_ended(connection: Connection, command: Command) -> bool:
-    """Whether the task of a key has ended, so that another enqueue of the key would run nothing.
+    """Returns True if the task of a key has ended, so that another enqueue of the key would run nothing.
 
     A task whose time is yet to come is not looked up, because the look takes some milliseconds. If it was cancelled, it stays so.
     If the tables cannot be reached, the answer is False: an enqueue needs Kafka only.
@@ -47,7 +47,7 @@ def has_ended(connection: Connection, command: Command) -> bool:
 
 
 def stands(connection: Connection, command: Command, refusal: ArgumentError) -> bool:
-    """Whether a task that was refused as too late is one that was accepted before.
+    """Returns True if a task that was refused as too late is one that was accepted before.
 
     Args:
         connection: to the deployment, whose tables and logs are asked.

@@ -39,7 +39,7 @@ _HINTS: Final = ("pass", "pwd", "secret", "token", "auth", "key", "credential", 
 
 
 def is_telling(name: str) -> bool:
-    """Whether a name says that its value is a secret."""
+    """Returns True if a name says that its value is a secret."""
     return _SENSITIVE.search(name) is not None
 
 
@@ -141,7 +141,7 @@ def _begun_chars(text: str, value: str) -> int:
 
 
 def _has_hint(text: str) -> bool:
-    """Whether any pattern can match: a tenth of the cost of a pattern that ignores case, and nearly every line has none.
+    """Returns True if any pattern can match: a tenth of the cost of a pattern that ignores case, and nearly every line has none.
 
     Folded, since the patterns take letters such as the long s for what they stand for.
     """

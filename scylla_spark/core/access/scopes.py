@@ -33,7 +33,7 @@ class QueueBounds(NamedTuple):
     names: frozenset[str] | None = None
 
     def has(self, queue: str | None) -> bool:
-        """Whether a queue is one of them; None is a queue that nobody knows, and so foreign to everybody who is bounded."""
+        """Returns True if a queue is one of them; None is a queue that nobody knows, and so foreign to everybody who is bounded."""
         if self == ALL_QUEUES:
             return True
         if queue is None or (self.names is not None and queue not in self.names):
@@ -74,23 +74,23 @@ class Rights:
 
     @property
     def bounded(self) -> bool:
-        """Whether some queues do not exist for him."""
+        """Returns True if some queues do not exist for him."""
         return bool(self.namespaces)
 
     def sees(self, queue: str) -> bool:
-        """Whether a queue exists for him."""
+        """Returns True if a queue exists for him."""
         return not self.namespaces or queue.startswith(self.namespaces)
 
     def has(self, scope: str) -> bool:
-        """Whether a scope is his for all queues that he sees."""
+        """Returns True if a scope is his for all queues that he sees."""
         return scope in self.everywhere or ADMIN in self.everywhere
 
     def has_some(self, scope: str) -> bool:
-        """Whether a scope is his for one queue at least."""
+        """Returns True if a scope is his for one queue at least."""
         return self.has(scope) or any(one == scope for one, _ in self.of_queues)
 
     def has_for(self, scope: str, queue: str) -> bool:
-        """Whether a scope is his for a queue."""
+        """Returns True if a scope is his for a queue."""
         return self.sees(queue) and (self.has(scope) or (scope, queue) in self.of_queues)
 
     def bounds(self, scope: str) -> QueueBounds:

@@ -58,5 +58,5 @@ def digest_of(token: TokenText) -> str:
 
 
 def proves(token: TokenText, digest: str) -> bool:
-    """Whether a token is the one of a digest; takes as long whatever differs."""
+    """Returns True if a token is the one of a digest; takes as long whatever differs."""
     return hmac.compare_digest(digest_of(token).encode(), digest.encode())

@@ -124,7 +124,7 @@ class Cancels:
             self._look_up_for(partition, command)
 
     def _surely_new(self, partition: Partition, command: Command) -> bool:
-        """Whether nobody can have ended the key before: the record is later than our fence, and the key's time has been ours.
+        """Returns True if nobody can have ended the key before: the record is later than our fence, and the key's time has been ours.
 
         Of times past the last scan, keys that were cancelled before are not known yet.
         """
@@ -202,7 +202,7 @@ class Cancels:
 
 
 def _is_starting(lane: Lane, entry: Entry) -> bool:
-    """Whether the fact that the task starts is being written: it starts, whoever cancels it now."""
+    """Returns True if the fact that the task starts is being written: it starts, whoever cancels it now."""
     return entry is lane.active and lane.state is STARTING
 
 

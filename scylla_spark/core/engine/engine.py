@@ -309,7 +309,7 @@ class Engine:
         self._runs.handed(ids, now)
 
     def asks_who_runs(self, now: int) -> bool:
-        """Whether `running` is to be told: something was handed over longer than a second ago and has no start fact."""
+        """Returns True if `running` is to be told: something was handed over longer than a second ago and has no start fact."""
         return self._runs.next_look_us() <= now
 
     def running(self, began_us: Mapping[int, int], now: int) -> None:
@@ -343,7 +343,7 @@ class Engine:
         self._outcomes.landed(tenure, offset, record, now)
 
     def has_read(self, tenure: Tenure, next_offset: int) -> bool:
-        """Whether `outcomes` was read up to there, or nobody here needs it any more. Any thread may ask."""
+        """Returns True if `outcomes` was read up to there, or nobody here needs it any more. Any thread may ask."""
         partition = self._state.held(tenure)
         return partition is None or partition.outcomes_position >= next_offset
 
@@ -434,7 +434,7 @@ class Engine:
         return self._waiting.executor_of(command)
 
     def leaves_children(self, command: Command) -> bool:
-        """Whether the queue of a task holds all children that it may, so that the task leaves the free ones to other queues."""
+        """Returns True if the queue of a task holds all children that it may, so that the task leaves the free ones to other queues."""
         return self._shares.refuses(command, self.policy(command), self.gate(command.queue))
 
     def held_children(self, executor: str) -> dict[str, int]:

@@ -14,7 +14,7 @@ Timer = tuple[int, int, int, Partition, Lane]  # when, number, stamp, …
 
 
 def may_go_off(timer: Timer) -> bool:
-    """Whether the lane of a timer has not gone on, and its partition is not left."""
+    """Returns True if the lane of a timer has not gone on, and its partition is not left."""
     return timer[2] == timer[4].stamp and timer[3].state is not DROPPED
 
 

@@ -86,7 +86,7 @@ class RateLimits:
         return (*command.tags, *self._state.policy_of(command).rate_keys)
 
     def holds(self, partition: Partition, lane: Lane, head: Entry, now: int) -> bool:
-        """Whether the head of a ready lane has to wait; if so, `let_go` tells of the lane when it need not wait any longer."""
+        """Returns True if the head of a ready lane has to wait; if so, `let_go` tells of the lane when it need not wait any longer."""
         if not self._until_us or head.cancelled or head.expired(now):
             return False
         hold = self.of(head.data, now)

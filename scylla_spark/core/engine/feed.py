@@ -292,7 +292,7 @@ class Feed:
         return place_of(key.ordering_id, self._state.limits.partitions) == partition.number
 
     def _is_for_the_tail(self, partition: Partition, row: ScanRow, *, whole: bool) -> bool:
-        """Whether a task that has not begun is left to the tail, which has not come to it yet, while the tables are ahead of it.
+        """Returns True if a task that has not begun is left to the tail, which has not come to it yet, while the tables are ahead of it.
 
         Between where the tail is and this task an earlier one of its lane may stand in the log, which only a read that begins at the
         earliest task shows. And before the tail is there nobody can say that a name is a task's own: where memory is short, many

@@ -36,7 +36,7 @@ class FollowUpsOfRuns:
         self._recorder = recorder
 
     def holds(self, outcome: Outcome, now: int) -> bool:
-        """Whether an outcome has to wait because it brings follow-ups; if so, these are on their way.
+        """Returns True if an outcome has to wait because it brings follow-ups; if so, these are on their way.
 
         Args:
             outcome: as an executor reports it.

@@ -122,7 +122,7 @@ class Entry:
 
     @property
     def undecided(self) -> bool:
-        """Whether it is not known yet if another task has its name; until then it does not start. What has begun had it."""
+        """Returns True if it is not known yet if another task has its name; until then it does not start. What has begun had it."""
         return self.unique and not self.sole and not self.attempt
 
     def note_attempt(self, told: Known) -> bool:
@@ -169,17 +169,17 @@ class Entry:
         return expires_us
 
     def expired(self, now: int) -> bool:
-        """Whether it is not to start any more, because it had to begin before."""
+        """Returns True if it is not to start any more, because it had to begin before."""
         return self.data.expires_ms is not None and self.expires_us <= now
 
     @property
     def leased(self) -> bool:
-        """Whether the last that is recorded of it is a lease that nothing has ended yet."""
+        """Returns True if the last that is recorded of it is a lease that nothing has ended yet."""
         return self.work is not None and self.work.lease is not None and self.attempt > 0 and not self.settled
 
     @property
     def spare(self) -> bool:
-        """Whether nothing is to be done about it but to start it when its turn comes, so that it can be read again then.
+        """Returns True if nothing is to be done about it but to start it when its turn comes, so that it can be read again then.
 
         What is known of an attempt that has ended stands in the log of `outcomes`, and in tables that have read so far.
         """
@@ -397,7 +397,7 @@ class Lane:
         return True
 
     def may_have_tried(self, key: TaskKey) -> bool:
-        """Whether a task that is not loaded may have had an attempt, of which its end should tell."""
+        """Returns True if a task that is not loaded may have had an attempt, of which its end should tell."""
         return self.tried_left and self.frontier is not None and key > self.frontier
 
     def let_pass(self, offset: int) -> None:
@@ -410,7 +410,7 @@ class Lane:
         heappush(self._aside, entry.key)
 
     def waits(self, until_us: int) -> bool:
-        """Whether a further task of the lane may start before that time."""
+        """Returns True if a further task of the lane may start before that time."""
         head = self.head()
         return self.frontier is not None or (head is not None and head.next_us <= until_us)
 

@@ -222,5 +222,5 @@ class Ownership:
 
 
 def _supersedes(mine: Fence, earlier: Fence) -> bool:
-    """Whether that fence is an earlier one of the tenure whose newest is `mine`."""
+    """Returns True if that fence is an earlier one of the tenure whose newest is `mine`."""
     return earlier.nonce == mine.nonce and earlier.epoch < mine.epoch

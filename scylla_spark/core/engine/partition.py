@@ -158,11 +158,11 @@ class Partition:
 
     @property
     def deciding(self) -> bool:
-        """Whether facts may be written: fenced, and not left."""
+        """Returns True if facts may be written: fenced, and not left."""
         return self.state in (LOADING, ACTIVE, DRAINING)
 
     def backed_up(self, limits: Limits) -> bool:
-        """Whether so much of what was decided is not recorded yet, or not in the tables, that nothing more should start."""
+        """Returns True if so much of what was decided is not recorded yet, or not in the tables, that nothing more should start."""
         outbox = self.outbox
         return (
             len(outbox.unrecorded) >= limits.max_unrecorded
@@ -172,12 +172,12 @@ class Partition:
         )
 
     def is_fresh(self, key: TaskKey) -> bool:
-        """Whether a key of which no completion is remembered has surely not ended, so that the tables need not be asked."""
+        """Returns True if a key of which no completion is remembered has surely not ended, so that the tables need not be asked."""
         return key.time_us >= self.ended.since_us and key not in self.told
 
     @property
     def owes_caution(self) -> bool:
-        """Whether the owner before was cut off, and tasks of it may still have to announce their start; it looks at all lanes."""
+        """Returns True if the owner before was cut off, and tasks of it may still have to announce their start; it looks at all lanes."""
         if not self.cautious:
             return False
         return (
@@ -187,7 +187,7 @@ class Partition:
         )
 
     def suspects(self, lane: Lane) -> bool:
-        """Whether the next start of the lane is to be announced, because the owner before may have been cut off while it ran.
+        """Returns True if the next start of the lane is to be announced, because the owner before may have been cut off while it ran.
 
         Everything is suspect that was due when the partition became ours. Two things clear a lane, for good: that it announced
         a start, or was made when nothing of it was open. All else that could be known of it may be out of date.
@@ -216,15 +216,15 @@ class Partition:
         return lane
 
     def is_left(self, ordering_id: str) -> bool:
-        """Whether tasks of a lane were left in the tables that are earlier than any of it that is loaded."""
+        """Returns True if tasks of a lane were left in the tables that are earlier than any of it that is loaded."""
         return bool(self.unloaded) and fingerprint(ordering_id) in self.unloaded
 
     def left(self, key: TaskKey) -> bool:
-        """Whether earlier tasks of the key's lane were left in the tables."""
+        """Returns True if earlier tasks of the key's lane were left in the tables."""
         return self.is_left(key.ordering_id)
 
     def begins(self, key: TaskKey) -> bool:
-        """Whether a task from the log of `tasks` is the first of its lane, of which nothing was open, here or in the tables."""
+        """Returns True if a task from the log of `tasks` is the first of its lane, of which nothing was open, here or in the tables."""
         return self.taken and key.ordering_id not in self.lanes and not self.left(key)
 
     def unload(self, lane: Lane) -> bool:

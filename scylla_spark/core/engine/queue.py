@@ -98,11 +98,11 @@ class Gate:
 
     @property
     def limited(self) -> bool:
-        """Whether anything bounds how many run at once."""
+        """Returns True if anything bounds how many run at once."""
         return self._slots is not None or self.limits.group_concurrency is not None
 
     def is_open(self, now: int) -> bool:
-        """Whether another task may start now, groups apart."""
+        """Returns True if another task may start now, groups apart."""
         return not self._bounded or (
             not self.limits.paused
             and (self._slots is None or self.running < self._slots)
@@ -116,7 +116,7 @@ class Gate:
         return self.next_us
 
     def admits(self, partition: Partition, lane: Lane) -> bool:
-        """Whether the lane's group has a slot; else the lane waits for one."""
+        """Returns True if the lane's group has a slot; else the lane waits for one."""
         if self.limits.group_concurrency is None:
             return True
         group = self._groups.setdefault(self.group_of(lane.ordering_id), _Group())
@@ -127,12 +127,12 @@ class Gate:
         return False
 
     def has_slot(self, ordering_id: str) -> bool:
-        """Whether the lane's group has a slot, which is not taken by asking; nobody waits for it."""
+        """Returns True if the lane's group has a slot, which is not taken by asking; nobody waits for it."""
         most, group = self.limits.group_concurrency, self._groups.get(self.group_of(ordering_id))
         return most is None or group is None or group.running < most
 
     def admits_more(self, ordering_id: str) -> bool:
-        """Whether the group of a lane that has just started something has a slot for more."""
+        """Returns True if the group of a lane that has just started something has a slot for more."""
         most = self.limits.group_concurrency
         return most is None or self._groups[self.group_of(ordering_id)].running < most
 
@@ -161,7 +161,7 @@ class Gate:
 
     @property
     def holds_back(self) -> bool:
-        """Whether lanes wait for a slot of their group; some may be void."""
+        """Returns True if lanes wait for a slot of their group; some may be void."""
         return self._held_back > 0
 
     def vacancies(self) -> list[tuple[Partition, Lane]]:

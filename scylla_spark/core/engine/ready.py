@@ -33,12 +33,12 @@ class Place(NamedTuple):
 
     @property
     def may_count(self) -> bool:
-        """Whether the lane has not gone on, and its partition is not left."""
+        """Returns True if the lane has not gone on, and its partition is not left."""
         return self.stamp == self.lane.stamp and self.partition.state is not DROPPED
 
     @property
     def void(self) -> bool:
-        """Whether the lane has gone on meanwhile."""
+        """Returns True if the lane has gone on meanwhile."""
         return self.stamp != self.lane.stamp or self.lane.state is not READY or self.partition.state is not ACTIVE
 
 

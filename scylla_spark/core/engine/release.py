@@ -129,7 +129,7 @@ class Release:
             self._state.ask(action.Release(executor, batch))
 
     def _refuses(self, place: Place, gate: Gate) -> bool:
-        """Whether a lane has to leave the free children of its executor to other queues."""
+        """Returns True if a lane has to leave the free children of its executor to other queues."""
         head = place.lane.active
         return (
             not place.void

@@ -32,7 +32,7 @@ class Shares:
         self._counted: dict[int, tuple[tuple[str, str], int]] = {}  # invocation → where it counts, and the bound there
 
     def refuses(self, task: Command, policy: HandlerPolicy, gate: Gate) -> bool:
-        """Whether a task has to leave the free children to other queues; `concurrency` says otherwise for a queue."""
+        """Returns True if a task has to leave the free children to other queues; `concurrency` says otherwise for a queue."""
         full = (policy.executor, task.queue) in self.full
         return full and gate.limits.concurrency is None and not self._is_quick(task, policy)
 

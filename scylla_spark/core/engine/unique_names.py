@@ -173,7 +173,7 @@ class UniqueNames:
                 self._end(partition, known, holder.bearer.key, now)
 
     def _is_doubtful(self, partition: Partition, known: _Known) -> bool:
-        """Whether a task may have ended long ago: a record of it came again. Then it is looked up, and its name waits."""
+        """Returns True if a task may have ended long ago: a record of it came again. Then it is looked up, and its name waits."""
         entry, key = known.entry, known.bearer.key
         if entry is None or entry.verified or known.stored:
             return False
@@ -184,7 +184,7 @@ class UniqueNames:
         return True
 
     def _is_ending(self, partition: Partition, known: _Known) -> bool:
-        """Whether its end is being written."""
+        """Returns True if its end is being written."""
         if known.entry is not None:
             return known.entry.stage is CLOSING
         return known.bearer.key in partition.ending

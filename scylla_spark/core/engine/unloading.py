@@ -52,7 +52,7 @@ class Unloading:
 
     @property
     def pressed(self) -> bool:
-        """Whether more is held than should be."""
+        """Returns True if more is held than should be."""
         return self._state.meter.bytes > self._state.limits.max_held_bytes
 
     @property
@@ -61,7 +61,7 @@ class Unloading:
         return self._state.meter.bytes > self._state.limits.max_held_bytes // 2
 
     def leave_to_tables(self, partition: Partition, lane: Lane | None, command: Command, now: int) -> bool:
-        """Whether a new task is not kept, because it could not start now anyway."""
+        """Returns True if a new task is not kept, because it could not start now anyway."""
         if lane is not None:
             if lane.frontier is None or command.key <= lane.frontier:
                 return False
@@ -85,7 +85,7 @@ class Unloading:
         return command.key.time_us if hold is None else max(command.key.time_us, hold.until_us)
 
     def _is_parked(self, command: Command) -> bool:
-        """Whether a task starts only when something changes: a worker asks, its queue is resumed, its handler is deployed."""
+        """Returns True if a task starts only when something changes: a worker asks, its queue is resumed, its handler is deployed."""
         parked = self._waiting.executor_of(command) in (LEASED, NO_HANDLER)
         return parked or self._gates.of(command.queue).limits.paused
 

@@ -39,7 +39,7 @@ def proof_of(message: Mapping[str, Any], key: bytes) -> str:
 
 
 def is_proven(message: Mapping[str, Any], key: bytes) -> bool:
-    """Whether somebody who has the key has written a message; never, where there is no key."""
+    """Returns True if somebody who has the key has written a message; never, where there is no key."""
     given = message.get(PROOF)
     return (
         bool(key)

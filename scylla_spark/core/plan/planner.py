@@ -334,7 +334,7 @@ class Planner:
 
     @property
     def wants_facts(self) -> bool:
-        """Whether the ends of tasks of others than schedules are of use, too."""
+        """Returns True if the ends of tasks of others than schedules are of use, too."""
         return bool(self.state.handlers) or not self._noticing.idle or self._definitions.listens_to_handlers
 
     def begin_snapshot(self, now: int) -> list[str]:

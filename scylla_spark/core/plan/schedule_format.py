@@ -134,7 +134,7 @@ def stored_schedule(value: Any) -> Schedule:
 
 
 def is_same_work(one: str, other: str) -> bool:
-    """Whether two stored definitions run the same at the same times: they differ in words, and in what is promised, at most."""
+    """Returns True if two stored definitions run the same at the same times: they differ in words, and in what is promised, at most."""
     first, second = ({k: v for k, v in json.loads(text).items() if k not in _WORDS} for text in (one, other))
     return first == second
 

@@ -12,19 +12,19 @@ from scylla_spark.duration import duration_text
 
 
 def can_be_ahead(schedule: Schedule) -> bool:
-    """Whether a fire by time may be launched before its time: nothing that happens until then can change the decision."""
+    """Returns True if a fire by time may be launched before its time: nothing that happens until then can change the decision."""
     if schedule.constraints or not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
         return False
     return runs_each(schedule) or is_exclusive(schedule)
 
 
 def may_wait_alone(schedule: Schedule) -> bool:
-    """Whether of the jobs of a schedule one at most waits to be launched, and takes what comes meanwhile."""
+    """Returns True if of the jobs of a schedule one at most waits to be launched, and takes what comes meanwhile."""
     return schedule.policies.overlap in ("skip", "buffer_one")
 
 
 def runs_each(schedule: Schedule) -> bool:
-    """Whether each time, event or end that fires a schedule is promised a run, however many wait or are active."""
+    """Returns True if each time, event or end that fires a schedule is promised a run, however many wait or are active."""
     return schedule.policies.overlap in ("buffer_all", "allow_all")
 
 
@@ -39,23 +39,23 @@ def no_place_words(entry: Entry) -> str:
 
 
 def asks_for_runs(schedule: Schedule) -> bool:
-    """Whether a constraint of a schedule looks at runs of its handler, so that the end of one may change what it says."""
+    """Returns True if a constraint of a schedule looks at runs of its handler, so that the end of one may change what it says."""
     return any(isinstance(one, Concurrency | LastRun) for one in schedule.constraints)
 
 
 def is_exclusive(schedule: Schedule) -> bool:
-    """Whether one run of a schedule at most is active, and all are of one lane."""
+    """Returns True if one run of a schedule at most is active, and all are of one lane."""
     return schedule.policies.overlap == "skip" and schedule.policies.max_running == 1 and not schedule.work.lane
 
 
 def is_parallel(schedule: Schedule) -> bool:
-    """Whether several runs of a schedule may run at once, so that each has a lane of its own."""
+    """Returns True if several runs of a schedule may run at once, so that each has a lane of its own."""
     policies = schedule.policies
     return policies.overlap == "allow_all" or (policies.overlap == "skip" and policies.max_running > 1)
 
 
 def is_of_its_time(schedule: Schedule, run: Run) -> bool:
-    """Whether a run starts at its time, and was not launched when that had passed."""
+    """Returns True if a run starts at its time, and was not launched when that had passed."""
     times = [leaf.times for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)]
     return any(one.starts_us(schedule.name, run.planned_us) == run.key.time_us for one in times)
 

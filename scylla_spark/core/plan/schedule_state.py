@@ -51,7 +51,7 @@ def quick_state(entry: Entry) -> State | None:
 
 
 def can_fire(trigger: Trigger, latches: Mapping[int, Latch], comes: Callable[[FireTimes], bool]) -> bool:
-    """Whether a trigger can hold, now or later.
+    """Returns True if a trigger can hold, now or later.
 
     Args:
         trigger: the tree.

@@ -58,7 +58,7 @@ class Doubts:
         return min(_AGAIN_S * (1 << min(self._in_vain, _MOST_DOUBLED)), _LONGEST_S)
 
     def _remember(self, doubt: StateInDoubt) -> bool:
-        """Whether there is something left to set aside."""
+        """Returns True if there is something left to set aside."""
         if doubt.schedule:
             return _count(self.schedules, doubt.schedule, _WAYS, doubt)
         if doubt.input is None:

@@ -16,7 +16,7 @@ _KILLED: Final = "killed"  # kind of the failure of an attempt that an executor 
 
 
 def is_our_cancel(run: Run, fact: Fact) -> bool:
-    """Whether a run was cancelled because the planner has asked for that, and nobody else.
+    """Returns True if a run was cancelled because the planner has asked for that, and nobody else.
 
     A dispatcher that tells the planner that it is too late keeps the cancel in mind: an attempt that fails later is not tried again, and
     ends so without the id of a request. Who cancels a single task asks with an id of his own.
@@ -29,7 +29,7 @@ def is_our_cancel(run: Run, fact: Fact) -> bool:
 
 
 def is_run_later(entry: Entry, run: Run, fact: Fact) -> bool:
-    """Whether a run that has ended goes back to what its backfill has left, so that it is as if it had never been launched.
+    """Returns True if a run that has ended goes back to what its backfill has left, so that it is as if it had never been launched.
 
     It does not matter whether an attempt was under way: what a worker had leased at a pause, or an attempt that failed after it and
     is not tried again, is run again, too. What a person has cancelled is not: whoever asks without an id, for many tasks at once, can
@@ -45,7 +45,7 @@ def is_run_later(entry: Entry, run: Run, fact: Fact) -> bool:
 
 
 def is_left_over(entry: Entry, run: Run) -> bool:
-    """Whether a run is one of a backfill that is not over, so that it may go back to what that has left."""
+    """Returns True if a run is one of a backfill that is not over, so that it may go back to what that has left."""
     return any(run.generation in one.running and not one.is_over for one in entry.backfills.values())
 
 

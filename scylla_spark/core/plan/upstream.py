@@ -36,7 +36,7 @@ def named(key: TaskKey) -> tuple[str, str]:
 
 
 def was_run(state: PlanState, key: TaskKey) -> bool:
-    """Whether a task was a run of a schedule that is there, as far as that has counted its runs; others may be named alike.
+    """Returns True if a task was a run of a schedule that is there, as far as that has counted its runs; others may be named alike.
 
     Args:
         state: with the schedules.

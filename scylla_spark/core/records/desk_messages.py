@@ -112,7 +112,7 @@ class Handshake(NamedTuple):
         return hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
 
     def proves(self, said: object, secret: str, speaker: str) -> bool:
-        """Whether somebody said that.
+        """Returns True if somebody said that.
 
         Args:
             said: as it came.

@@ -136,7 +136,7 @@ class Fact(NamedTuple):
 
     @property
     def terminal(self) -> bool:
-        """Whether this is the completion of the task."""
+        """Returns True if this is the completion of the task."""
         return self.next_us is None and self.outcome in TERMINAL
 
 
@@ -368,7 +368,7 @@ def decode(value: bytes | None) -> OutcomeRecord | Unreadable:
 
 
 def is_facts(value: bytes | None) -> bool:
-    """Whether a record is a group of facts, told without reading it; of what was written by older versions this is not seen."""
+    """Returns True if a record is a group of facts, told without reading it; of what was written by older versions this is not seen."""
     return value is not None and value.startswith(_FACTS_BEGIN)
 
 
@@ -421,7 +421,7 @@ def _address(envelope: Any, version: int) -> str:
 
 
 def _has_too_many_marks(value: bytes) -> bool:
-    """Whether a record has more values than any of ours; commas and brackets in texts are counted apart, a piece at a time."""
+    """Returns True if a record has more values than any of ours; commas and brackets in texts are counted apart, a piece at a time."""
     if sum(map(value.count, _MARKS)) <= MOST_MARKS:
         return False
     begin = outside = 0

@@ -40,7 +40,7 @@ class OpenHours(NamedTuple):
         return cls(min(mark.closed_hour for mark in marks), tuple(sorted(kept_open)))
 
     def holds(self, hour: int) -> bool:
-        """Whether an hour may hold open tasks."""
+        """Returns True if an hour may hold open tasks."""
         if hour >= self.closed_hour:
             return True
         place = bisect_left(self.kept_open, hour)
@@ -77,7 +77,7 @@ class Basis(NamedTuple):
     outcomes_offset: int = 0
 
     def covers(self, other: Basis) -> bool:
-        """Whether tables that were so far hold all that tables hold which are as far as `other`."""
+        """Returns True if tables that were so far hold all that tables hold which are as far as `other`."""
         return self.tasks_offset >= other.tasks_offset and self.outcomes_offset >= other.outcomes_offset
 
     def or_later(self, other: Basis) -> Basis:
@@ -89,12 +89,12 @@ ALL_FOLDED_US: Final = 1 << 62  # later than any task: nothing is far
 
 
 def is_far(time_us: int, edge_us: int) -> bool:
-    """Whether a task that is due then (microseconds since the epoch) may stand in `deferred`."""
+    """Returns True if a task that is due then (microseconds since the epoch) may stand in `deferred`."""
     return time_us >= edge_us
 
 
 def reaches_far(until_us: int | None, edge_us: int) -> bool:
-    """Whether a task due up to an instant, itself included, may be far; None: due at any time."""
+    """Returns True if a task due up to an instant, itself included, may be far; None: due at any time."""
     return edge_us < ALL_FOLDED_US and (until_us is None or is_far(until_us, edge_us))
 
 

@@ -18,7 +18,7 @@ LATEST_US: Final = 9_214_646_400_000_000  # 2262-01-01T00:00:00Z, the first inst
 
 
 def is_storable(us: int) -> bool:
-    """Whether an instant (microseconds since the epoch) lies in the range."""
+    """Returns True if an instant (microseconds since the epoch) lies in the range."""
     return EARLIEST_US <= us < LATEST_US
 
 

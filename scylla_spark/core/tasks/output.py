@@ -65,7 +65,7 @@ class OutputLink(NamedTuple):
 
 
 def is_output_name(name: object) -> bool:
-    """Whether a file may be called so: it is safe as a file name here and wherever somebody saves it."""
+    """Returns True if a file may be called so: it is safe as a file name here and wherever somebody saves it."""
     return (
         isinstance(name, str)
         and 0 < len(name) <= MAX_OUTPUT_NAME_BYTES
@@ -90,7 +90,7 @@ def checked_output_name(name: object) -> str:
 
 
 def is_media_type(text: object) -> bool:
-    """Whether a text is a media type, without parameters."""
+    """Returns True if a text is a media type, without parameters."""
     return isinstance(text, str) and _MEDIA_TYPE.fullmatch(text) is not None
 
 

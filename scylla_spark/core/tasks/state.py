@@ -83,7 +83,7 @@ def attempts_of(facts: Iterable[Fact], newest: int | None = None, before: int | 
 
 
 def _is_newer(fact: Fact, known: Fact | None) -> bool:
-    """Whether a fact tells more of its attempt than one that stands before it in the log.
+    """Returns True if a fact tells more of its attempt than one that stands before it in the log.
 
     A cancel that ends the task after an attempt has ended bears the number of that attempt, and says nothing of it.
     """

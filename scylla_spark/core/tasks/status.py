@@ -132,7 +132,7 @@ class TaskStatus:
 
     @property
     def open(self) -> bool:
-        """Whether it has not ended."""
+        """Returns True if it has not ended."""
         return self.state in OPEN
 
 

@@ -98,7 +98,7 @@ class Known(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether the end of the attempt is recorded, not only that it started."""
+        """Returns True if the end of the attempt is recorded, not only that it started."""
         return self.next_us > 0
 
 

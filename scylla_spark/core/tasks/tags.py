@@ -12,7 +12,7 @@ MAX_TAG_CHARS: Final = 64
 
 
 def is_tag(text: object) -> bool:
-    """Whether a text may be a tag: 1 to 64 printable characters, without spaces around them."""
+    """Returns True if a text may be a tag: 1 to 64 printable characters, without spaces around them."""
     return isinstance(text, str) and 0 < len(text) <= MAX_TAG_CHARS and text.isprintable() and text == text.strip()
 
 

@@ -108,7 +108,7 @@ class Retry:
         return Retry.from_ms(count, base_ms or 0, cap_ms or 0)
 
     def allows(self, attempts: int) -> bool:
-        """Whether another attempt may follow after `attempts` attempts; of a policy that leaves nothing out."""
+        """Returns True if another attempt may follow after `attempts` attempts; of a policy that leaves nothing out."""
         most = self.terms[0]
         return most is None or attempts <= most
 
@@ -209,7 +209,7 @@ class Flag(Protocol):
     """What a `threading.Event` is to those that do not set it."""
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Returns True if it is set."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until it is set, or for so many seconds; whether it is."""
@@ -474,7 +474,7 @@ class Failure(NamedTuple):
 
     @property
     def raised(self) -> bool:
-        """Whether the handler raised it: only exceptions have a stack, and processes that died in the midst of something."""
+        """Returns True if the handler raised it: only exceptions have a stack, and processes that died in the midst of something."""
         return bool(self.stack) and self.kind != CHILD_DIED
 
     @property

@@ -16,7 +16,7 @@ Traceparent = Annotated[str, Field(pattern=PATTERN)]
 
 
 def is_traceparent(text: str) -> bool:
-    """Whether a text names a trace and a span: version 00, and neither is zero."""
+    """Returns True if a text names a trace and a span: version 00, and neither is zero."""
     return _VALID.fullmatch(text) is not None
 
 

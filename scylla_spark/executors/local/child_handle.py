@@ -118,7 +118,7 @@ class ChildHandle:
 
     @property
     def blocked(self) -> bool:
-        """Whether bytes wait for the socket to become writable."""
+        """Returns True if bytes wait for the socket to become writable."""
         return bool(self._unsent)
 
     @property
@@ -132,17 +132,17 @@ class ChildHandle:
         return self._claimed
 
     def usable(self, now: int) -> bool:
-        """Whether it may be given calls: it is well, does not hang, and has passed what was taken back."""
+        """Returns True if it may be given calls: it is well, does not hang, and has passed what was taken back."""
         if self.ending or self.deaf or self._unsent or self.revoking or self.fault or self.unforked(now):
             return False
         return not self.hangs(now)
 
     def unforked(self, now: int) -> bool:
-        """Whether the forkserver has not forked it in time, so that its calls are better given to another."""
+        """Returns True if the forkserver has not forked it in time, so that its calls are better given to another."""
         return not self.pid and not self.on_loop and now - self.born_us > FORK_US
 
     def hangs(self, now: int) -> bool:
-        """Whether code of a call runs so long that nothing should be given to the child, or wait there."""
+        """Returns True if code of a call runs so long that nothing should be given to the child, or wait there."""
         _, since = self.holder(now)
         return since > 0 and now - since > (BUSY_US if self.on_loop else STUCK_US)
 
@@ -155,12 +155,12 @@ class ChildHandle:
 
     @property
     def waiting(self) -> bool:
-        """Whether it has not begun a call that it was given."""
+        """Returns True if it has not begun a call that it was given."""
         return self.claimed < self._next - 1
 
     @property
     def behind(self) -> bool:
-        """Whether calls wait behind the current one."""
+        """Returns True if calls wait behind the current one."""
         return bool(self.calls) and not self.on_loop and next(reversed(self.calls)) > self.claimed
 
     def send(self, calls: Iterable[Call], followers: Container[int] = ()) -> None:
@@ -392,7 +392,7 @@ class ChildHandle:
 
     @property
     def revoking(self) -> bool:
-        """Whether revoked calls are still to be reclaimed."""
+        """Returns True if revoked calls are still to be reclaimed."""
         return self._revoked_to > self.claimed + 1
 
     def revoke(self, now: int) -> None:

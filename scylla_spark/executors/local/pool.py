@@ -416,5 +416,5 @@ class LocalPool:
 
 
 def _has(child: ChildHandle, number: int) -> bool:
-    """Whether a child has the invocation of that id now; from any thread."""
+    """Returns True if a child has the invocation of that id now; from any thread."""
     return any(item.id == number for call in tuple(child.calls.values()) for item in call)

@@ -100,17 +100,17 @@ def read(record: object, *, timed_out: bool = False) -> Report:
 
 
 def is_note(record: object) -> bool:
-    """Whether a child says something of a call that runs, and not that it has ended."""
+    """Returns True if a child says something of a call that runs, and not that it has ended."""
     return type(record) is list and len(record) > 0 and type(record[0]) is str and record[0] in _SAYS
 
 
 def is_follow_up(record: list[Any]) -> bool:
-    """Whether what a child says of a call that runs is a follow-up."""
+    """Returns True if what a child says of a call that runs is a follow-up."""
     return bool(record[0] == FOLLOW_UP)
 
 
 def is_output(record: list[Any]) -> bool:
-    """Whether what a child says of a call that runs is that it has stored a file."""
+    """Returns True if what a child says of a call that runs is that it has stored a file."""
     return bool(record[0] == OUTPUT)
 
 
@@ -129,7 +129,7 @@ def read_output(record: list[Any]) -> tuple[int, OutputLink]:
 
 
 def is_extension(record: list[Any]) -> bool:
-    """Whether what a child says of a call that runs is that it needs longer."""
+    """Returns True if what a child says of a call that runs is that it needs longer."""
     return bool(record[0] == EXTEND)
 
 

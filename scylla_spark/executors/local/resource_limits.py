@@ -65,7 +65,7 @@ class Confinement:
 
     @property
     def boxed(self) -> bool:
-        """Whether the processes are in a sandbox."""
+        """Returns True if the processes are in a sandbox."""
         return self._isolation.level == SANDBOX
 
     def close_in(self) -> None:

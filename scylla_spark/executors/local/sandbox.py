@@ -212,7 +212,7 @@ def _to_be_covered(hidden: Sequence[Path], shown: Sequence[Path]) -> list[Path]:
 
 
 def _holds(path: Path, others: Sequence[Path]) -> bool:
-    """Whether one of the others is this path or lies below it."""
+    """Returns True if one of the others is this path or lies below it."""
     return any(one.absolute().is_relative_to(path) or one.resolve().is_relative_to(path.resolve()) for one in others)
 
 

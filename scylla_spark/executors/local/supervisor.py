@@ -139,7 +139,7 @@ class Supervisor:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing runs or waits."""
+        """Returns True if nothing runs or waits."""
         return not any(len(crew.backlog) for crew in self._crews.values()) and not any(
             child.calls for child in self.children.values()
         )
@@ -153,7 +153,7 @@ class Supervisor:
 
     @property
     def wants_attention(self) -> bool:
-        """Whether outcomes are to be handed on, bytes to be written or children to be started."""
+        """Returns True if outcomes are to be handed on, bytes to be written or children to be started."""
         waits = self.done or any(crew.backlog.ready for crew in self._crews.values())
         return bool(
             waits or any(child.blocked or (child.on_loop and child.waiting) for child in self.children.values())
@@ -243,7 +243,7 @@ class Supervisor:
         child.close()
 
     def _again(self, call: Call) -> bool:
-        """Whether a call was given before to a child that ought to have begun it and did not say so."""
+        """Returns True if a call was given before to a child that ought to have begun it and did not say so."""
         ids = {item.id for item in call}
         again = bool(ids & self._unbegun)
         self._unbegun |= ids

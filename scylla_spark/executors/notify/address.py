@@ -89,7 +89,7 @@ def places(host: str, port: int, *, private: bool, within_s: float) -> list[Plac
 
 
 def is_allowed(address: _Address, *, private: bool) -> bool:
-    """Whether webhooks may go to an address.
+    """Returns True if webhooks may go to an address.
 
     Args:
         address: any; one of IPv6 that stands for one of IPv4 is judged as that, and as all that it may stand for.
@@ -128,5 +128,5 @@ def _carried(address: IPv6Address, behind_bits: int) -> IPv4Address:
 
 
 def _is_site_local(address: _Address) -> bool:
-    """Whether it is of fec0::/10, which was for private networks before fc00::/7 was; Python takes it for a public one."""
+    """Returns True if it is of fec0::/10, which was for private networks before fc00::/7 was; Python takes it for a public one."""
     return isinstance(address, IPv6Address) and address.is_site_local

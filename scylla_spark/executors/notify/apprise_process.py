@@ -18,7 +18,7 @@ _ALONE_S: Final = 1.0  # how much longer a child goes on whose parent is not the
 
 
 def is_installed() -> bool:
-    """Whether there is an Apprise here."""
+    """Returns True if there is an Apprise here."""
     return importlib.util.find_spec("apprise") is not None
 
 

@@ -168,7 +168,7 @@ class RemotePool:
         self._thread.join()
 
     def _awaits_ends(self) -> bool:
-        """Whether a worker will still report its end, or has attempts."""
+        """Returns True if a worker will still report its end, or has attempts."""
         with self.lock:
             return any(worker.connected or worker.held for worker in self.supervisor.workers.values())
 
@@ -412,7 +412,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def names_a_job(self) -> bool:
-        """Whether it has named a job that may connect."""
+        """Returns True if it has named a job that may connect."""
         return self._greeted is not None
 
     @property

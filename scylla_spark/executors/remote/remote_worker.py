@@ -100,7 +100,7 @@ class RemoteWorker:
 
     @property
     def takes_work(self) -> bool:
-        """Whether it may be given attempts, as far as it has room."""
+        """Returns True if it may be given attempts, as far as it has room."""
         return self.connected and not self.draining
 
     def room(self, name: str) -> int:
@@ -210,7 +210,7 @@ class RemoteWorker:
         }
 
     def is_late(self, now: int) -> bool:
-        """Whether it has an attempt that has not begun and may not start any more."""
+        """Returns True if it has an attempt that has not begun and may not start any more."""
         return any(held.item.start_by_us <= now and not held.begun_us for held in self.held.values())
 
     def waits(self, name: str, now: int, for_us: int) -> list[list[int]]:

@@ -97,7 +97,7 @@ class _Share:
         self.items: list[Invocation] = []
 
     def runs(self, handler: str) -> bool:
-        """Whether the worker has this handler."""
+        """Returns True if the worker has this handler."""
         return handler in self.worker.runs
 
     def load(self) -> int:
@@ -209,12 +209,12 @@ class RemoteSupervisor:
             worker.has_job, worker.why_lost = False, why or worker.why_lost
 
     def has_seen(self, worker_id: str) -> bool:
-        """Whether a worker has ever connected."""
+        """Returns True if a worker has ever connected."""
         return worker_id in self.workers or worker_id in self._given_up
 
     @property
     def finished(self) -> bool:
-        """Whether no attempt is here or at a worker."""
+        """Returns True if no attempt is here or at a worker."""
         return not any(map(len, self._backlogs.values())) and not any(w.held for w in self.workers.values())
 
     def running(self, now: Moment) -> dict[int, int]:

@@ -115,12 +115,12 @@ class WorkerEnd:
         raise ProtocolError(f"a body of no kind: {kind!r}")
 
     def may_run(self, now: int) -> bool:
-        """Whether its lease lasts; if not, it kills its handlers and says so with `dead`."""
+        """Returns True if its lease lasts; if not, it kills its handlers and says so with `dead`."""
         return now < self.leased_until_us
 
     @property
     def asked(self) -> bool:
-        """Whether a lease was not answered yet; an answer without delay measures the clocks best."""
+        """Returns True if a lease was not answered yet; an answer without delay measures the clocks best."""
         return self._beat is not None
 
     def beat(self, free: Mapping[str, int], memory: int, now: int) -> list[Any]:
@@ -189,13 +189,13 @@ class WorkerEnd:
 
     @property
     def has_way_for_lines(self) -> bool:
-        """Whether more lines may be sent now."""
+        """Returns True if more lines may be sent now."""
         self._forget_read_lines()
         return sum(chars for _, chars in self._lines) < _MOST_UNREAD_CHARS
 
     @property
     def lines_were_read(self) -> bool:
-        """Whether the dispatcher has acknowledged lines since this was asked last."""
+        """Returns True if the dispatcher has acknowledged lines since this was asked last."""
         return self._forget_read_lines() > 0
 
     def _forget_read_lines(self) -> int:
@@ -214,7 +214,7 @@ class WorkerEnd:
 
     @property
     def drained(self) -> bool:
-        """Whether it was drained and has nothing any more, so that it can end."""
+        """Returns True if it was drained and has nothing any more, so that it can end."""
         return self.draining and not self.held
 
 

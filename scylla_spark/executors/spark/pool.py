@@ -510,7 +510,7 @@ def _tag(worker_id: str) -> str:
 
 
 def _has_ended(context: Any) -> bool:
-    """Whether a Spark context, or the JVM that it is in, has ended."""
+    """Returns True if a Spark context, or the JVM that it is in, has ended."""
     try:
         return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - the only way to ask
     except Exception:

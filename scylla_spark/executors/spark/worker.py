@@ -163,7 +163,7 @@ def unpacked(modules: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_path(module: str) -> bool:
-    """Whether a handler module is given as a file, as `registry.load` sees it."""
+    """Returns True if a handler module is given as a file, as `registry.load` sees it."""
     return module.endswith(".py") or "/" in module
 
 

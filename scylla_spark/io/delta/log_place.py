@@ -189,7 +189,7 @@ class _StoreFile(io.RawIOBase):
 
 
 def is_local(table: str) -> bool:
-    """Whether a canonical place is a folder of this machine."""
+    """Returns True if a canonical place is a folder of this machine."""
     return "://" not in table
 
 
@@ -215,7 +215,7 @@ def log_of(table: str, limit: timedelta = STORE_LIMIT) -> LogFiles:
 
 
 def has_log(table: str, limit: timedelta = STORE_LIMIT) -> bool:
-    """Whether there is a Delta table at a place; see `log_of`.
+    """Returns True if there is a Delta table at a place; see `log_of`.
 
     Raises:
         OSError: the place cannot be reached.

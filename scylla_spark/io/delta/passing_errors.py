@@ -12,7 +12,7 @@ _OF_THE_JVM: Final = re.compile(r"DELTA_|FileNotFound|\bjava\.(io|net)\.|\bhadoo
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same read may work a moment later.
+    """Returns True if the same read may work a moment later.
 
     Args:
         error: of Spark, delta-rs, polars, the operating system, or ours.

@@ -115,7 +115,7 @@ class TableReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether a table was read."""
+        """Returns True if a table was read."""
         return bool(self._open)
 
     # -- the deployment -------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class TableReader:
         return {row["name"]: json.loads(row["value"]) for row in self._small(DEPLOYMENT, ("name", "value"))}
 
     def exists(self, table: Table) -> bool:
-        """Whether a table was made."""
+        """Returns True if a table was made."""
         with self.reached():
             return has_log(f"{self.path}/{table.name}", self.limit)
 

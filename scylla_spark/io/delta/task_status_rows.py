@@ -91,7 +91,7 @@ def status_rows(
 
 
 def asks_for_details(wanted: TaskFilter) -> bool:
-    """Whether a filter needs rows with fingerprints or workers."""
+    """Returns True if a filter needs rows with fingerprints or workers."""
     return any(one.field in _DETAILS for one in wanted.conditions)
 
 

@@ -107,7 +107,7 @@ class EmbeddedBroker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs; False also after it was killed from outside."""
+        """Returns True if the process runs; False also after it was killed from outside."""
         return self.pid is not None
 
     @property

@@ -144,7 +144,7 @@ class Layout:
 
     @property
     def formatted(self) -> bool:
-        """Whether the storage has its cluster id already."""
+        """Returns True if the storage has its cluster id already."""
         return (self.records / "meta.properties").is_file()
 
 
@@ -157,7 +157,7 @@ def secret_file(root: Path) -> Path:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on a loopback port right now."""
+    """Returns True if a server could listen on a loopback port right now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -74,7 +74,7 @@ def _set_up(error: BaseException) -> SetupError | None:
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether a process that was asked gave no answer: it may have ended a moment ago."""
+    """Returns True if a process that was asked gave no answer: it may have ended a moment ago."""
     return isinstance(error, ConnectionError) or type(error).__name__ in _CUT_OFF
 
 

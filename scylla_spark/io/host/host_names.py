@@ -25,7 +25,7 @@ class HostNames:
         self._names = {name.lower() for name in names}
 
     def permits(self, header: str | None) -> bool:
-        """Whether a Host header, with or without a port, is one of them; None: the request has none."""
+        """Returns True if a Host header, with or without a port, is one of them; None: the request has none."""
         try:
             name = urlsplit(f"//{header or ''}").hostname or ""
         except ValueError:

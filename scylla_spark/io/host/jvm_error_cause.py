@@ -23,7 +23,7 @@ _VALUE: Final = (
 
 
 def value_failed(error: BaseException) -> bool:
-    """Whether an error of Spark may come from a value in a record, and not from storage, brokers, memory or another writer."""
+    """Returns True if an error of Spark may come from a value in a record, and not from storage, brokers, memory or another writer."""
     names = _classes(error)
     return bool(names & set(_VALUE)) and not names & set(_WORLD)
 

@@ -141,7 +141,7 @@ class OutputFiles:
         return (self.root / _IDENTITY).read_text()
 
     def is_identified(self, identity: str) -> bool:
-        """Whether this is the folder that has this identity, and can be read."""
+        """Returns True if this is the folder that has this identity, and can be read."""
         try:
             return (self.root / _IDENTITY).read_text() == identity
         except (OSError, UnicodeDecodeError):

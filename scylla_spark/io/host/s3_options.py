@@ -11,7 +11,7 @@ _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def is_s3(path: str) -> bool:
-    """Whether tables at a path or URI lie in S3, or in a store that speaks its protocol."""
+    """Returns True if tables at a path or URI lie in S3, or in a store that speaks its protocol."""
     return path.startswith(_SCHEMES)
 
 

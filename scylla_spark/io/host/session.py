@@ -144,7 +144,7 @@ def fit_to_cluster(*sessions: SparkSession) -> None:
 
 
 def is_one_machine(master: object) -> bool:
-    """Whether Spark of this master runs its tasks on this machine, with its files and packages."""
+    """Returns True if Spark of this master runs its tasks on this machine, with its files and packages."""
     return str(master).startswith("local") and "cluster" not in str(master)
 
 

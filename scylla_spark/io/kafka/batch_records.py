@@ -58,7 +58,7 @@ class Records:
         return _fields(*self._many) if self._few is None else iter(self._few)
 
     def has_larger(self, size: int) -> bool:
-        """Whether one of them is larger than so many bytes."""
+        """Returns True if one of them is larger than so many bytes."""
         return len(self.data) > size and (self._largest or _largest(self)) > size
 
 

@@ -57,7 +57,7 @@ class Sender:
 
     @property
     def is_open(self) -> bool:
-        """Whether a connection is open."""
+        """Returns True if a connection is open."""
         return bool(self._producers)
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class PlanAnswers:
             self._changed.notify_all()
 
     def _given_back(self) -> bool:
-        """Whether nobody has the consumer; whoever does takes it no second time."""
+        """Returns True if nobody has the consumer; whoever does takes it no second time."""
         self._reader = None
         return not self._taken
 

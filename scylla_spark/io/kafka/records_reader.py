@@ -263,7 +263,7 @@ class _ReadLog:
 
     @property
     def has_holes(self) -> bool:
-        """Whether facts were forgotten that the tables did not hold when they were last asked."""
+        """Returns True if facts were forgotten that the tables did not hold when they were last asked."""
         return self.floor > self._tables
 
     def goes_on_from(self, mark: Mark) -> bool:

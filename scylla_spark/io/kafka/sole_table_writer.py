@@ -165,7 +165,7 @@ class SoleHolder:
         self.check()
 
     def held(self, patience_s: float) -> bool:
-        """Whether we hold the right; waits for that, some time at most.
+        """Returns True if we hold the right; waits for that, some time at most.
 
         Raises:
             ConflictError: we held it, and it may be another's now.

@@ -80,7 +80,7 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]
         return int(self.next_offset)
 
     def has_larger(self, size: int) -> bool:
-        """Whether one of its records is larger than so many bytes."""
+        """Returns True if one of its records is larger than so many bytes."""
         return self.records is not None and self.records.has_larger(size)
 
     def __iter__(self) -> Iterator[DefaultRecord]:
@@ -104,7 +104,7 @@ class LegacyBatch(LegacyRecordBatch):  # type: ignore[misc]
         return int(self.base_offset) + 1
 
     def has_larger(self, size: int) -> bool:
-        """Whether one of its records may be larger than so many bytes: that is not known, and such batches are rare."""
+        """Returns True if one of its records may be larger than so many bytes: that is not known, and such batches are rare."""
         return size < MOST_UNPACKED
 
     def _decompress(self, key_offset: int) -> bytes:

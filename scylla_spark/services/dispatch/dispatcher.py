@@ -285,7 +285,7 @@ class Dispatcher:
             self._producer.close(timeout=5)
 
     def alive(self) -> bool:
-        """Whether all parts run.
+        """Returns True if all parts run.
 
         Raises:
             BaseException: what ended a part.
@@ -297,7 +297,7 @@ class Dispatcher:
         return (self._ticker is None or self._ticker.alive()) and self._thread.is_alive()
 
     def ready(self) -> bool:
-        """Whether every partition of this process releases tasks."""
+        """Returns True if every partition of this process releases tasks."""
         return self.mailbox.ask(
             lambda now: (
                 self._queues_known
@@ -384,7 +384,7 @@ class Dispatcher:
         return self._tasks.certain_until_us() if self._tasks is not None and self._queues_known else 0
 
     def choked(self) -> bool:
-        """Whether so much is held in memory, and about to start, that reading is to wait."""
+        """Returns True if so much is held in memory, and about to start, that reading is to wait."""
         return self._glance.choked
 
     def _clock(self) -> int:

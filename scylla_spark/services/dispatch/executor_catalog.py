@@ -31,7 +31,7 @@ def executors(settings: Settings) -> dict[str, Executor]:
 
 
 def needs_session(settings: Settings) -> bool:
-    """Whether one of them needs a session of Spark."""
+    """Returns True if one of them needs a session of Spark."""
     return any(kind.needs_session(settings) for kind in _wanted(settings).values())
 
 

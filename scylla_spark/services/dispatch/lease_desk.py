@@ -177,7 +177,7 @@ class Desk:
             writer.close()
 
     async def _admitted(self, lines: _Lines, peer: _Peer) -> bool:
-        """Whether the other end proves to know the secret, soon and in few words."""
+        """Returns True if the other end proves to know the secret, soon and in few words."""
         if len(self._peers) >= _MOST_CONNECTIONS:
             return False
         self._strangers[peer] = _address(peer)

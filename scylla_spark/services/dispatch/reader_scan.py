@@ -80,7 +80,7 @@ class ScanTimer:
         self._thread.start()
 
     def alive(self) -> bool:
-        """Whether it still does.
+        """Returns True if it still does.
 
         Raises:
             Exception: what ended it.

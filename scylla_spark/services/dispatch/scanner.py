@@ -105,7 +105,7 @@ class Ticker(Protocol):
         """Begins to call `tick` again and again, in one thread at a time."""
 
     def alive(self) -> bool:
-        """Whether it still does.
+        """Returns True if it still does.
 
         Raises:
             Exception: what ended it.
@@ -222,7 +222,7 @@ class Scanner:
         return plan
 
     def _runs_low(self, reach: _Reach, held: _Held, now: int) -> bool:
-        """Whether lanes that were left in the tables should be looked at again."""
+        """Returns True if lanes that were left in the tables should be looked at again."""
         if not held.left or reach.scanned_us is None:
             return False
         return held.lanes <= reach.left_lanes // 2 or now - reach.looked_us > AGAIN_US

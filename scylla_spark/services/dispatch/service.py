@@ -69,7 +69,7 @@ class DispatchService:
                 executor.attach(spark)
 
     def ready(self) -> bool:
-        """Whether every partition of this process releases tasks."""
+        """Returns True if every partition of this process releases tasks."""
         return self.dispatcher.ready()
 
     def alive(self) -> bool:

@@ -151,7 +151,7 @@ class ScanQuery:
         threading.Thread(target=self._start, args=(tick,), name="scan-start", daemon=True).start()
 
     def alive(self) -> bool:
-        """Whether it starts or runs.
+        """Returns True if it starts or runs.
 
         Raises:
             Exception: it could not be started, or ended with an error.

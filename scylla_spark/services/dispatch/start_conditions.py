@@ -258,7 +258,7 @@ def _holders_text(engine: Engine, command: Command) -> str:
 
 
 def _is_left(partition: Partition, key: TaskKey) -> bool:
-    """Whether its lane, or all of it behind some task, was not loaded."""
+    """Returns True if its lane, or all of it behind some task, was not loaded."""
     lane = partition.lanes.get(key.ordering_id)
     return partition.left(key) or (lane is not None and lane.frontier is not None and lane.frontier < key)
 

@@ -55,7 +55,7 @@ class Taker(Protocol):
         """These belong to somebody else already."""
 
     def choked(self) -> bool:
-        """Whether so much is held in memory that reading is to wait."""
+        """Returns True if so much is held in memory that reading is to wait."""
 
 
 class TasksTail:

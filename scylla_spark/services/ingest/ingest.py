@@ -260,7 +260,7 @@ class Ingest:
             log.warning("how far the tables are behind is not known", error=repr(error)[:500])
 
     def alive(self) -> bool:
-        """Whether both queries run; a failed one raises its error.
+        """Returns True if both queries run; a failed one raises its error.
 
         Raises:
             SchedulerError: a query ended for a reason that we know.

@@ -68,5 +68,5 @@ class LockedTables:
 
 
 def maybe_open(place: HourBucket, mark: Mark) -> bool:
-    """Whether an hour of the partition that a mark is of may hold open tasks."""
+    """Returns True if an hour of the partition that a mark is of may hold open tasks."""
     return OpenHours.of(mark).holds(place.hour)

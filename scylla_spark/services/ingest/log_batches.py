@@ -67,7 +67,7 @@ class _Batch:
         self.ends |= {message.partition: message.offset + 1 for message in made.messages}
 
     def is_full(self) -> bool:
-        """Whether it is as much as is written at once."""
+        """Returns True if it is as much as is written at once."""
         return self.size >= _MOST_BYTES or self.row_bytes >= _MOST_ROW_BYTES
 
     def table(self) -> pa.Table:

@@ -37,7 +37,7 @@ class DeferredFolder:
         self._max_rows = settings.ingest.max_records
 
     def due(self, now: int) -> bool:
-        """Whether a slice is to be folded."""
+        """Returns True if a slice is to be folded."""
         return self._progress.folded_until_us < now + self._near_us
 
     def turn(self, now: int) -> int:

@@ -212,7 +212,7 @@ class Portions:
             self._halve(number, wide._replace(begin=middle), unpacked)
 
     def _to_blame(self, error: Exception) -> bool:
-        """Whether to go on without the record: it made our own code fail, or is one of few that Spark cannot write."""
+        """Returns True to go on without the record: it made our own code fail, or is one of few that Spark cannot write."""
         return isinstance(error, Defective) or (value_failed(error) and self.set_aside < _MOST_DOUBTED)
 
     def _refuse(self, refusal: Refusal, records: DataFrame | None) -> None:

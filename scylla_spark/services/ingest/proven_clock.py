@@ -28,7 +28,7 @@ class ProvenClock:
 
     @property
     def proven(self) -> bool:
-        """Whether it has been shown to be right."""
+        """Returns True if it has been shown to be right."""
         return self._offset_us is not None
 
     def shown(self, appended_us: int) -> None:

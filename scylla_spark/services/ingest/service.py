@@ -69,11 +69,11 @@ class IngestService:
         self._starting.start()
 
     def ready(self) -> bool:
-        """Whether it holds the tables."""
+        """Returns True if it holds the tables."""
         return self._starting.ident is not None
 
     def alive(self) -> bool:
-        """Whether its queries start or run.
+        """Returns True if its queries start or run.
 
         Raises:
             Exception: what kept them from starting, or ended one.

@@ -30,16 +30,16 @@ class LookTurns:
         self._turns: dict[Place, _Turn] = {}
 
     def is_due(self, place: Place, now: int) -> bool:
-        """Whether nobody looks at a place, and it need not wait after looks without an answer."""
+        """Returns True if nobody looks at a place, and it need not wait after looks without an answer."""
         turn = self._turns.setdefault(place, _Turn())
         return turn.begun_us is None and turn.next_us <= now
 
     def is_slow(self, place: Place) -> bool:
-        """Whether the last look at a place had no answer."""
+        """Returns True if the last look at a place had no answer."""
         return self._turns[place].wait_us > 0
 
     def has_room(self, place: Place, now: int) -> bool:
-        """Whether one more look may begin."""
+        """Returns True if one more look may begin."""
         looks = [turn for turn in self._turns.values() if turn.begun_us is not None]
         slow = sum(turn.wait_us > 0 or now - (turn.begun_us or 0) >= SLOW_US for turn in looks)
         if len(looks) >= MOST_LOOKS:

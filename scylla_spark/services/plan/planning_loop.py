@@ -160,7 +160,7 @@ class PlanTenure:
         return True
 
     def _exists(self, key: TaskKey) -> bool:
-        """Whether the log, or the tables, have the task; the log is read first, so that nothing moves out of sight."""
+        """Returns True if the log, or the tables, have the task; the log is read first, so that nothing moves out of sight."""
         tables = TableReader.of(self._settings)
         logs = LogReader(self._settings, tables.rules(), tables.marks)
         try:

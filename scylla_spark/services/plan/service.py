@@ -60,11 +60,11 @@ class PlanService:
         """It needs no session."""
 
     def ready(self) -> bool:
-        """Whether it plans, or another does and this one stands by."""
+        """Returns True if it plans, or another does and this one stands by."""
         return self._waits.is_set() or (self._tenure is not None and self._tenure.active)
 
     def alive(self) -> bool:
-        """Whether it plans or waits.
+        """Returns True if it plans or waits.
 
         Raises:
             BaseException: what ended it.

@@ -145,7 +145,7 @@ class TableWatcher:
                     self._threads.do(partial(self._look_guarded, place, one))
 
     def _takes_turn(self, place: Place) -> bool:
-        """Whether a place is looked at now; waits for a moment at which few are, unless its store did not answer last time."""
+        """Returns True if a place is looked at now; waits for a moment at which few are, unless its store did not answer last time."""
         with self._changed:
             if not self._turns.is_due(place, boot_us()):
                 return False

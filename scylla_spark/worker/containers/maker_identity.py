@@ -17,7 +17,7 @@ def identity() -> str:
 
 
 def lives(text: str) -> bool:
-    """Whether the process of an `identity` still runs; True for what is none: a newer version may write another form."""
+    """Returns True if the process of an `identity` still runs; True for what is none: a newer version may write another form."""
     form = _FORM.fullmatch(text)
     return form is None or (form[3] == _boot() and _began(int(form[1])) == form[2])
 

@@ -93,7 +93,7 @@ def memory_folder() -> Path:
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether the runner of a folder has ended. One of another user is none of ours."""
+    """Returns True if the runner of a folder has ended. One of another user is none of ours."""
     form = _NAME.fullmatch(folder.name)
     if form is None or lives(form[1]):
         return False
@@ -108,7 +108,7 @@ def _is_left(folder: Path) -> bool:
 
 
 def _is_free(descriptor: int) -> bool:
-    """Whether nobody holds a lock on it."""
+    """Returns True if nobody holds a lock on it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -83,7 +83,7 @@ def commit(table: Path, number: int) -> None:
 
 
 def settled(plan: Intended, runs: Iterable[ScheduledRun]) -> bool:
-    """Whether all that must run has ended; whether more than that ran is for the checks.
+    """Returns True if all that must run has ended; whether more than that ran is for the checks.
 
     Args:
         plan: what is to run.

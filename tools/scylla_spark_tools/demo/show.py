@@ -124,7 +124,7 @@ def load() -> str:
 
 
 def is_busy() -> bool:
-    """Whether so much else runs on this machine that lateness says nothing about the scheduler."""
+    """Returns True if so much else runs on this machine that lateness says nothing about the scheduler."""
     return _load() / (os.cpu_count() or 1) > _BUSY_PER_CORE
 
 

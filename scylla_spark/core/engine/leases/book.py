@@ -260,7 +260,7 @@ class LeaseBook:
         self._owed_by_us = min(self._owed_by_us, now + _NEWS_US)
 
     def is_closing(self, lease: Lease) -> bool:
-        """Whether its partition is being left, so that nothing more of it is recorded here but its end."""
+        """Returns True if its partition is being left, so that nothing more of it is recorded here but its end."""
         return bool(lease.run.partition.drain_by_us)
 
     def write_owed(self, now: int) -> None:
@@ -332,7 +332,7 @@ class LeaseBook:
                 heappush(self._deadlines, (lease.deadline_us, self._state.next_number(), lease.digest))
 
     def _listens(self, now: int, due_us: int) -> bool:
-        """Whether it is to be waited for what workers may have said up to then; asks for it, if it was not asked for yet."""
+        """Returns True if it is to be waited for what workers may have said up to then; asks for it, if it was not asked for yet."""
         if self._asks is None or self._asks[1] < due_us:
             self._asks = self._state.next_number(), now
             self._state.ask(action.Listen(self._asks[0]))
@@ -436,7 +436,7 @@ class LeaseBook:
         self.end(lease, outcome, now, tell=False)
 
     def is_being_reported(self, digest: str) -> bool:
-        """Whether the fact of a reported end is being written."""
+        """Returns True if the fact of a reported end is being written."""
         return digest in self._reported
 
     def wait_too(self, digest: str, session: WorkerSession, index: int) -> None:

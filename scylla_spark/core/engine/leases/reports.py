@@ -87,7 +87,7 @@ class LeaseReports:
         return FOREIGN if session.worker and lease.note.worker != session.worker else lease
 
     def _is_known(self, token: str) -> bool:
-        """Whether all leases of the token's partition are known here; while it is taken they are still being read."""
+        """Returns True if all leases of the token's partition are known here; while it is taken they are still being read."""
         number = partition_of_token(token)
         if number is None or number >= self._state.limits.partitions:
             return True  # it never was a lease

@@ -165,7 +165,7 @@ class WorkerSession:
 
     @property
     def idle(self) -> bool:
-        """Whether it waits for nothing and holds nothing."""
+        """Returns True if it waits for nothing and holds nothing."""
         return self.call is None and not self.held and not self.reserved
 
     def tell(self) -> None:
@@ -200,7 +200,7 @@ class WorkerSession:
             self.missed.append(lease.want)
 
     def knows(self, lease: Lease) -> bool:
-        """Whether it was told of a lease, and not of its end."""
+        """Returns True if it was told of a lease, and not of its end."""
         return lease.digest in self.held and lease not in self.fresh
 
     def settle(self, statuses: list[str], index: int, status: str) -> None:

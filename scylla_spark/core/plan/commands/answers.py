@@ -51,7 +51,7 @@ class Answers:
         self._journal.conclude(*change)
 
     def is_repeated(self, to: str | None) -> bool:
-        """Whether a request was carried out before, or waits for its answer. The answer is given again, if there is one."""
+        """Returns True if a request was carried out before, or waits for its answer. The answer is given again, if there is one."""
         if to is None:
             return False
         before = self._journal.state.answers.get(to)

@@ -67,7 +67,7 @@ class Definitions:
 
     @property
     def listens_to_handlers(self) -> bool:
-        """Whether a schedule waits for the end of work that is no schedule, or of tasks with a tag, which anybody may enqueue."""
+        """Returns True if a schedule waits for the end of work that is no schedule, or of tasks with a tag, which anybody may enqueue."""
         if self._listens is None:
             works = (key.removeprefix("work:") for key in self.listeners if key.startswith("work:"))
             self._listens = any(work not in self._state.entries for work in works) or any(
@@ -264,7 +264,7 @@ class Definitions:
         return done, keys
 
     def _pauses_anew(self, name: str, command: PlanCommand) -> bool:
-        """Whether a paused schedule that is named is given another note, or another end of its pause; by a tag none is."""
+        """Returns True if a paused schedule that is named is given another note, or another end of its pause; by a tag none is."""
         entry, fields = self._state.entries[name], command.fields
         before = {"note": entry.note, "until": entry.until_us}
         return name in fields.get("names", ()) and any(

@@ -105,7 +105,7 @@ class Occurrence(NamedTuple):
 
 
 def is_notice(key: TaskKey) -> bool:
-    """Whether a task is a notification, of whose failure nobody is notified."""
+    """Returns True if a task is a notification, of whose failure nobody is notified."""
     return key.ordering_id.startswith(LANES) and key.uniqueness_key.startswith(NOTICES)
 
 

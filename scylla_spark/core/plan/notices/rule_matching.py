@@ -83,7 +83,7 @@ class Noticing:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody wants to be told of anything."""
+        """Returns True if nobody wants to be told of anything."""
         return not self._state.rules
 
     # -- what happens -----------------------------------------------------------------------------------------------------

@@ -134,12 +134,12 @@ class BackfillEntry(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it will be launched any more."""
+        """Returns True if nothing of it will be launched any more."""
         return self.state in (CANCELLED, ENDED)
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nothing of it will be launched, and nothing runs."""
+        """Returns True if nothing of it will be launched, and nothing runs."""
         return self.is_over and not self.running
 
     @property
@@ -149,7 +149,7 @@ class BackfillEntry(NamedTuple):
 
     @property
     def may_launch(self) -> bool:
-        """Whether its next run may be launched now."""
+        """Returns True if its next run may be launched now."""
         return self.state == RUNNING and bool(self.left) and len(self.running) < self.most
 
     def stands(self, state: str, at_us: int) -> BackfillEntry:

@@ -159,7 +159,7 @@ _BEGINS: Final = tuple(f'{{"v":{version},"kind":"{PLAN}",'.encode() for version 
 
 
 def is_plan(value: bytes | None) -> bool:
-    """Whether a record is one of ours, and no fence."""
+    """Returns True if a record is one of ours, and no fence."""
     return value is not None and value.startswith(_BEGINS)
 
 

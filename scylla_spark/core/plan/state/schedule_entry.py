@@ -134,7 +134,7 @@ class Handed(NamedTuple):
         return cls(found[0], found[1], found[2], {part: (one[0], one[1]) for part, one in found[3].items()})
 
     def is_of(self, *table_ids: str) -> bool:
-        """Whether these are versions of one of some tables."""
+        """Returns True if these are versions of one of some tables."""
         return not self.table_id or self.table_id in table_ids
 
     def of_part(self, part: str) -> tuple[int, int]:
@@ -236,12 +236,12 @@ class Entry:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many jobs wait as may; one that collects is none of them."""
+        """Returns True if as many jobs wait as may; one that collects is none of them."""
         return sum(job.state != PENDING_TRIGGER for job in self.jobs.values()) >= MOST_JOBS
 
     @property
     def has_no_room(self) -> bool:
-        """Whether so many runs are active that no other is launched."""
+        """Returns True if so many runs are active that no other is launched."""
         return len(self.runs) >= MOST_RUNS
 
     def active(self) -> list[Run]:

@@ -45,7 +45,7 @@ class StoredToken(NamedTuple):
     changed_us: int
 
     def holds(self, now: int) -> bool:
-        """Whether it is worth something at a time, microseconds since the epoch."""
+        """Returns True if it is worth something at a time, microseconds since the epoch."""
         return not self.revoked and (self.expires_us is None or now < self.expires_us)
 
 

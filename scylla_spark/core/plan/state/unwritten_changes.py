@@ -68,7 +68,7 @@ class Journal:
 
     @property
     def full(self) -> bool:
-        """Whether a group should be written before more is decided."""
+        """Returns True if a group should be written before more is decided."""
         return self.size >= self._group_bytes
 
     def note(self, *change: Any) -> None:

@@ -202,7 +202,7 @@ def range_of(trigger: OnTable, pending: Pending, key: Key) -> Range | None:
 
 
 def counts(trigger: OnTable, commit: Commit) -> bool:
-    """Whether a trigger counts commits of this kind."""
+    """Returns True if a trigger counts commits of this kind."""
     return commit.changes_data and (not trigger.operations or commit.operation in trigger.operations)
 
 

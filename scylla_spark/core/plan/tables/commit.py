@@ -59,7 +59,7 @@ class Commit(NamedTuple):
 
     @property
     def changes_data(self) -> bool:
-        """Whether it changes rows."""
+        """Returns True if it changes rows."""
         return bool(self.operation)
 
 

@@ -51,7 +51,7 @@ def claim_of(latch: Latch | None) -> Mapping[str, Any] | None:
 
 
 def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
-    """Whether no run has the versions of a claim yet: they go on from where its table stands.
+    """Returns True if no run has the versions of a claim yet: they go on from where its table stands.
 
     They are of that table, since claims go where another takes its place; one that is replaced in place may have any number of ids.
 
@@ -88,7 +88,7 @@ def has_room(entry: Entry, leaf: int, growth: Growth) -> bool:
 
 
 def goes_on(entry: Entry, leaf: int, before: Latch | None, latch: Latch) -> bool:
-    """Whether what a leaf has seen now goes on with what a job claims there already.
+    """Returns True if what a leaf has seen now goes on with what a job claims there already.
 
     Args:
         entry: of the schedule.

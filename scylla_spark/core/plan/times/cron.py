@@ -106,7 +106,7 @@ def cron(expression: str, tz: str = "UTC", gap: Gap = "next", fold: Fold = "firs
 
 @lru_cache(maxsize=4_096)
 def is_fixed(expression: str) -> bool:
-    """Whether it names local times of the day, rather than going on at short intervals."""
+    """Returns True if it names local times of the day, rather than going on at short intervals."""
     times = _parsed(expression)
     clocks = zip(times.parts, (times.seconds, times.minutes, times.hours), (60, 60, 24), strict=False)
     return not any(_repeats(field, values, size) for field, values, size in clocks)
@@ -118,7 +118,7 @@ def goes_on_each_hour(expression: str) -> bool:
 
 
 def _repeats(field: str, values: Collection[int], size: int) -> bool:
-    """Whether a field goes on at a distance: as Debian's cron decides by its first character, whatever the spelling."""
+    """Returns True if a field goes on at a distance: as Debian's cron decides by its first character, whatever the spelling."""
     going_on = field.startswith(("*", "0/", f"0-{size - 1}/"))
     return len(values) == size or (going_on and len(values) > 1)
 

@@ -145,7 +145,7 @@ class Timing:
             self._timers.add(Timer(max(self._decided_us(schedule, due), entry.next_us), entry.name, "time"))
 
     def _waits_for_room(self, entry: Entry, schedule: Schedule, due: Planned) -> bool:
-        """Whether a time has to wait until fewer runs are active, or fewer jobs wait: it is decided then, as if it came then."""
+        """Returns True if a time has to wait until fewer runs are active, or fewer jobs wait: it is decided then, as if it came then."""
         own = _has_jobs_of_their_own(schedule)
         if entry.has_no_room and (self._all_run(entry, schedule, due) or (own and runs_each(schedule))):
             return True
@@ -155,7 +155,7 @@ class Timing:
         return False
 
     def _is_missed(self, entry: Entry, due: Planned) -> bool:
-        """Whether a time had come before anybody planned again, and does not wait for room either."""
+        """Returns True if a time had come before anybody planned again, and does not wait for room either."""
         return entry.held_us < due.starts_us < self._since_us
 
     def room(self, entry: Entry, now: int) -> None:
@@ -164,7 +164,7 @@ class Timing:
             self._timers.add(Timer(now, entry.name, "time"))
 
     def _all_run(self, entry: Entry, schedule: Schedule, due: Planned) -> bool:
-        """Whether a time is one that was missed, or has waited for a place among the jobs that wait, and all such are run."""
+        """Returns True if a time is one that was missed, or has waited for a place among the jobs that wait, and all such are run."""
         if schedule.policies.catch_up != "all":
             return False
         return due.starts_us < self._since_us or due.starts_us <= entry.held_us
@@ -239,7 +239,7 @@ class Timing:
 
 
 def _has_jobs_of_their_own(schedule: Schedule) -> bool:
-    """Whether each time of a schedule makes a job, and is no branch of a larger trigger."""
+    """Returns True if each time of a schedule makes a job, and is no branch of a larger trigger."""
     return isinstance(schedule.trigger, AtTimes) or _is_simple(schedule.trigger)
 
 
@@ -248,7 +248,7 @@ def _times(trigger: Trigger) -> list[tuple[int, FireTimes]]:
 
 
 def _is_simple(trigger: Trigger) -> bool:
-    """Whether any of several times is enough."""
+    """Returns True if any of several times is enough."""
     return (
         isinstance(trigger, AnyOf)
         and trigger.at_least == 1

@@ -329,7 +329,7 @@ def _begun(entry: Entry, now: int) -> Job:
 
 
 def _fits(entry: Entry, job: Job, latches: Mapping[int, Latch]) -> bool:
-    """Whether a job that waits can take what a round has seen: of one leaf it holds one claim on versions."""
+    """Returns True if a job that waits can take what a round has seen: of one leaf it holds one claim on versions."""
     claims = ((number, latch) for number, latch in latches.items() if claim_of(latch) is not None)
     return all(
         claim_of(job.latches.get(number)) is None or goes_on(entry, number, job.latches[number], latch)
@@ -394,5 +394,5 @@ def _matches(leaf: Trigger, occurrence: Occurrence) -> bool:
 
 
 def _same(found: Any, wanted: Any) -> bool:
-    """Whether a field has a value: true is not 1, and 1 is 1.0."""
+    """Returns True if a field has a value: true is not 1, and 1 is 1.0."""
     return isinstance(found, bool) == isinstance(wanted, bool) and found == wanted

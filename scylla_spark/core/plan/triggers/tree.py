@@ -20,7 +20,7 @@ from scylla_spark.core.plan.triggers.trigger import (
 
 
 def holds(trigger: Trigger, latches: Mapping[int, Latch]) -> bool:
-    """Whether enough leaves of a tree have fired.
+    """Returns True if enough leaves of a tree have fired.
 
     Args:
         trigger: the tree.

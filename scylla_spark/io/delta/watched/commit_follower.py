@@ -214,7 +214,7 @@ class WatchedTable:
         return hole
 
     def _stands(self, seen: _Seen) -> bool:
-        """Whether the last commit is still there and the same; where there was none, nothing is known without a listing."""
+        """Returns True if the last commit is still there and the same; where there was none, nothing is known without a listing."""
         return seen.stamp is not None and self._stamp(seen.cursor.version) == seen.stamp
 
     def _stamp(self, version: int) -> Stamp | None:

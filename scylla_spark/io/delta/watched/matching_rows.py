@@ -281,7 +281,7 @@ def _files(lines: Iterable[bytes]) -> Iterator[_File]:
 
 
 def _holds(condition: Condition, text: str | None, type_name: Any) -> bool:
-    """Whether a partition meets a condition."""
+    """Returns True if a partition meets a condition."""
     import pyarrow as pa
 
     if text is None:

@@ -69,6 +69,8 @@ class Definition(BaseModel):
     word: ClassVar[str]
     example: ClassVar[str]
     most_bytes: ClassVar[int]
+    left_out: ClassVar[Mapping[str, object]] = {}
+    """Name of a field as it travels → its default, where older versions refuse a stored definition that gives it."""
 
     name: Name
 
@@ -162,8 +164,13 @@ class Definition(BaseModel):
 
     @property
     def text(self) -> str:
-        """The one text by which it is stored."""
-        return json.dumps(self.definition, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+        """The one text by which it is stored. Older versions read it, too."""
+        stored = {
+            name: value
+            for name, value in self.definition.items()
+            if name not in self.left_out or value != self.left_out[name]
+        }
+        return json.dumps(stored, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
     @property
     def values(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, ClassVar, Final, Literal, get_args
 
@@ -50,6 +50,7 @@ class NotificationRule(Definition):
     word: ClassVar[str] = "rule"
     example: ClassVar[str] = '{"name": "broken", "when": ["failed"], "channel": "ops"}'
     most_bytes: ClassVar[int] = 16 * 1024
+    left_out: ClassVar[Mapping[str, object]] = {"within": None, "every": None}
 
     when: Annotated[
         Sequence[When], Field(min_length=1, max_length=len(OCCASIONS)), AfterValidator(lambda value: tuple(dict.fromkeys(value)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -39,6 +40,7 @@ class Queue(Definition):
     word: ClassVar[str] = "queue"
     example: ClassVar[str] = '{"name": "mail"}'
     most_bytes: ClassVar[int] = 64 * 1024
+    left_out: ClassVar[Mapping[str, object]] = {"maxRetries": "deployment"}
 
     mode: Literal["push", "pull"] = Field(
         "push", description="push: handlers of the dispatcher run its tasks; pull: workers lease them"

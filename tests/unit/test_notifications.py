@@ -434,10 +434,12 @@ def test_a_launch_that_was_never_sent_does_not_lose_a_notice() -> None:
     assert plan.sent[1]["scheduledTime"] > task["scheduledTime"]
 
 
+@pytest.mark.parametrize("others", [0, 16])
 def test_a_defect_that_a_rule_meets_pauses_that_rule_only(
-    plan: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+    plan: PlannerHarness, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    put(plan, name="a")
+    """Even if the rule is so large that it is not valid with the description of the defect."""
+    put(plan, name="a", queues=["mail", *(f"{number}".rjust(1_010, "x") for number in range(others))])
     put(plan, name="b", channel="mine")
     from scylla_spark.core.plan.notices import gathering
 

@@ -9,6 +9,7 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.tasks.task import Retry
+from scylla_spark.definitions.notification_rule import NotificationRule
 from scylla_spark.definitions.queue import Queue
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.dispatch.engine_settings import limits_of
@@ -49,6 +50,22 @@ def test_null_is_no_limit_and_for_retries_it_is_for_ever():
     assert Queue.of({"name": "a"} | nothing) == Queue(name="a")
     assert Queue.of({"name": "a", "maxRetries": None}).max_retries is None
     assert Queue.of({"name": "a"}).max_retries == "deployment"
+
+
+@pytest.mark.parametrize(
+    ("definition", "stored"),
+    [
+        (Queue(name="a", max_retries="deployment"), {"name": "a"}),
+        (Queue(name="a", max_retries=None, rate=None), {"name": "a", "maxRetries": None, "rate": None}),
+        (
+            NotificationRule(name="a", when=["failed"], channel="ops", within=None, every=None),
+            {"name": "a", "when": ["failed"], "channel": "ops"},
+        ),
+    ],
+)
+def test_a_stored_text_has_no_value_that_older_versions_refuse(definition, stored):
+    assert json.loads(definition.text) == stored
+    assert type(definition).of(stored) == definition
 
 
 @pytest.mark.parametrize(

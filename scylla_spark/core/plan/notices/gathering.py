@@ -235,9 +235,9 @@ class Gathering:
     def _set_aside(self, name: str, why: str, now: int) -> None:
         stored = self._state.rules.get(name)
         if stored is not None:
-            value = {**json.loads(stored.text), "paused": True, "description": why[:1_000]}
-            revision = self._state.rules.revision + 1
-            after = StoredDefinition(NotificationRule.of(value).text, revision, "planner", now)
+            rule = NotificationRule.of(json.loads(stored.text))
+            paused = rule.model_copy(update={"paused": True, "description": why[:1_000]})  # it may be too large by now
+            after = StoredDefinition(paused.text, self._state.rules.revision + 1, "planner", now)
             self._journal.conclude(*DefinitionChange(name, after.revision, after, "planner", now, "").logged(RULE))
 
     def _of(self, rule: str) -> dict[str, Incident]:

@@ -31,7 +31,7 @@ _NAMES: Final = ("traceparent", "progress_note")
 
 
 def count_tokens(source: str) -> int:
-    """How many tokens of code a module has."""
+    """Returns how many tokens of code a module has."""
     doc_lines = set(_docstring_starts(ast.parse(source)))
     found = tokenize.generate_tokens(io.StringIO(source).readline)
     return sum(

@@ -162,7 +162,7 @@ class Connection:
         return request_id
 
     def owner_address(self, partition: int) -> str:
-        """Where the owner of a partition serves its state; "" where nobody owns it or nobody can be asked."""
+        """Returns where the owner of a partition serves its state; "" where nobody owns it or nobody can be asked."""
         try:
             return self.log_reader.owner(partition)
         except UnreachableError:

@@ -101,7 +101,7 @@ def catalogue(connection: Connection) -> Catalogue:
 
 
 def warning_of(known: Catalogue, handler: str | None) -> str | None:
-    """What to say of a name by what dispatchers told; None: one has it, or nobody knows what all of them have.
+    """Returns what to say of a name by what dispatchers told; None: one has it, or nobody knows what all of them have.
 
     Args:
         known: what they told.
@@ -115,7 +115,7 @@ def warning_of(known: Catalogue, handler: str | None) -> str | None:
 
 
 def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
-    """What to say of several names, each once.
+    """Returns what to say of several names, each once.
 
     Args:
         known: what dispatchers told.
@@ -137,7 +137,7 @@ class HandlerWarnings:
         self._asked: set[str] = set()
 
     def of(self, handlers: Iterable[str | None]) -> list[str]:
-        """What to say of these names; nothing where dispatchers cannot be asked."""
+        """Returns what to say of these names; nothing where dispatchers cannot be asked."""
         try:
             return warnings_of(catalogue(self._connection), handlers)
         except SchedulerError:
@@ -169,7 +169,7 @@ class HandlerWarnings:
 
 
 def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
-    """What some dispatchers tell, put together; any program may have said so, and what is no handler is passed over.
+    """Returns what some dispatchers tell, put together; any program may have said so, and what is no handler is passed over.
 
     Args:
         told: address → its answer; None: it gave none.

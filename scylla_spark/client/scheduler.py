@@ -273,7 +273,7 @@ class Scheduler:
         return self.connection.task_tables.attempts(where, limit, now_us()).read_all()
 
     def list_logs(self, where: str = "", *, limit: int | None = None) -> pa.Table:
-        """What attempts have printed and logged, one row per line in the order of keys, attempts and lines; no JVM is started.
+        """Returns what attempts have printed and logged, one row per line in the order of keys, attempts and lines; no JVM is started.
 
         From the tables alone, which are up to `logs.trigger` (30 s) behind: `TaskHandle.logs` of one task has the newest lines too.
 

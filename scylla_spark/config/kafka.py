@@ -63,7 +63,7 @@ class Kafka(Section):
 
     @property
     def security_protocol(self) -> str:
-        """What Kafka calls the combination of `auth` and `tls`."""
+        """Returns what Kafka calls the combination of `auth` and `tls`."""
         return ("SASL_" if self.auth in _SASL else "") + ("SSL" if self.tls else "PLAINTEXT")
 
     @model_validator(mode="after")
@@ -79,7 +79,7 @@ class Kafka(Section):
         yield from _unknown("java_options", self.java_options, _JAVA_OPTIONS)
 
     def _missing(self) -> Iterator[str]:
-        """What the chosen way needs and does not have."""
+        """Yields what the chosen way needs and does not have."""
         named = f'kafka.auth = "{self.auth}"'
         if (self.auth != "none" or self.tls) and not self.bootstrap_servers:
             yield "kafka.auth and kafka.tls are for brokers of yours: set kafka.bootstrap_servers (the embedded broker has broker.auth)"
@@ -94,7 +94,7 @@ class Kafka(Section):
             yield f"{named} needs kafka.oauth_token_url, an https address (http on loopback only)"
 
     def _useless(self) -> Iterator[str]:
-        """What was set and would silently have no effect."""
+        """Yields what was set and would silently have no effect."""
         if self.password is not None and self.password_file is not None:
             yield "kafka.password and kafka.password_file exclude each other: unset one"
         if self.auth in ("none", "mtls") and (self.username or self.password or self.password_file):

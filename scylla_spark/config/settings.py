@@ -497,7 +497,7 @@ class Settings(BaseSettings):
 
     @property
     def tables_folder(self) -> Path | None:
-        """Where the tables lie on a file system of this machine; None: they lie in a store that only URIs name."""
+        """Returns where the tables lie on a file system of this machine; None: they lie in a store that only URIs name."""
         return None if "://" in self.tables_path else Path(self.tables_path)
 
     @property
@@ -544,7 +544,7 @@ def _made(cls: type[Settings], file: Path, overrides: dict[str, Any]) -> Setting
 
 
 def origins(file: Path | None, overrides: Mapping[str, Any]) -> dict[str, str]:
-    """Where each setting that is not a default comes from: dotted name → flag, environment, .env or file name."""
+    """Returns where each setting that is not a default comes from: dotted name → flag, environment, .env or file name."""
     path = file or DEFAULT_FILE
     sources: list[tuple[str, PydanticBaseSettingsSource]] = [
         (str(path), TomlConfigSettingsSource(Settings, path)),
@@ -609,7 +609,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def _given(place: tuple[int | str, ...], value: object) -> str:
-    """What was given, where that cannot be a secret: one plain value of a setting that exists and is not secret itself.
+    """Returns what was given, where that cannot be a secret: one plain value of a setting that exists and is not secret itself.
 
     A section, a table or a misspelt name may hold a password, so they are only named.
     """

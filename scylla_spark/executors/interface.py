@@ -52,7 +52,7 @@ class HearsLines(Protocol):
     """A keeper to which lines may come from children on other machines."""
 
     def terms(self) -> LogTerms:
-        """How much is kept."""
+        """Returns how much is kept."""
 
     def hear(self, children: Sequence[Sequence[bytes]]) -> None:
         """Takes what children have written, without waiting for anything; more than may wait is dropped, and counted.
@@ -76,17 +76,17 @@ class Executor(Protocol):
         """Every handler it can run; after `start`."""
 
     def rooms(self) -> Mapping[str, int]:
-        """How many more invocations it would like now, by each executor name that it serves; 0 means: hold back."""
+        """Returns how many more invocations it would like now, by each executor name that it serves; 0 means: hold back."""
 
     def running(self) -> Mapping[int, int]:
-        """Which invocations a child has begun, and when (id → microseconds since the epoch), until they are reported.
+        """Returns which invocations a child has begun, and when (id → microseconds since the epoch), until they are reported.
 
         Of a batch call all tasks are named, with one start. What waits for a child, or in one, is not named, and nothing that
         is named comes back as not_started: only this is a start. It never waits for user code or imports.
         """
 
     def notes(self) -> Mapping[int, WorkNote]:
-        """What invocations that run say of their work, by id; of those that have said something since the last time."""
+        """Returns what invocations that run say of their work, by id; of those that have said something since the last time."""
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations; those of one lane run in the order given."""
@@ -164,7 +164,7 @@ class OnWorkers(Protocol):
     """An executor whose tasks run in Spark workers, of which there may be none."""
 
     def shortage(self) -> Shortage | None:
-        """Why none of its tasks can start now; None: a worker is there."""
+        """Returns why none of its tasks can start now; None: a worker is there."""
 
     def figures(self) -> SparkFigures:
         """Counts of its workers."""

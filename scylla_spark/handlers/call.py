@@ -87,7 +87,7 @@ def task_of(handler: Handler, item: Invocation) -> Task:
 
 
 def context_of(item: Invocation, started_us: int, notes: Notes | None, cancelled: Flag | None = None) -> TaskContext:
-    """What a handler may know of an attempt, and say of it.
+    """Returns what a handler may know of an attempt, and say of it.
 
     Args:
         item: the attempt.
@@ -145,7 +145,7 @@ def warn_if_unshared(handler: Handler, tags: Sequence[str], error: BaseException
 
 
 def arguments_of(handler: Handler, task: Task, context: TaskContext | None) -> tuple[Any, ...]:
-    """What a handler is called with.
+    """Returns what a handler is called with.
 
     Args:
         handler: which one.
@@ -165,7 +165,7 @@ def arguments_of(handler: Handler, task: Task, context: TaskContext | None) -> t
 
 
 def verdict_of_result(handler: Handler, result: object) -> Verdict:
-    """What a value that a handler returned means.
+    """Returns what a value that a handler returned means.
 
     Args:
         handler: which one.
@@ -197,7 +197,7 @@ def encode_result(result: object) -> Verdict:
 
 
 def verdict_of(error: BaseException) -> Verdict:
-    """What an exception that left a handler means."""
+    """Returns what an exception that left a handler means."""
     try:
         if isinstance(error, PayloadInvalid):
             return failed(PAYLOAD_INVALID, _text(error))._replace(outcome=ABORTED)

@@ -70,7 +70,7 @@ class Output:
 
 @contextmanager
 def hearing(writer: LineWriter, *, choose_level: bool = False) -> Iterator[LineWriter]:
-    """What is printed and logged in this process meanwhile goes to a writer, and where it always went.
+    """Yields what is printed and logged in this process meanwhile goes to a writer, and where it always went.
 
     Args:
         writer: of lines.

@@ -95,7 +95,7 @@ class HandlerInfo:
 
 
 def form_of(function: Callable[..., Any], said: Signature) -> HandlerForm:
-    """What a registered function looks like.
+    """Returns what a registered function looks like.
 
     Args:
         function: of the handler.

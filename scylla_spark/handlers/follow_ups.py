@@ -101,7 +101,7 @@ def event(name: str, event: str, fields: dict[str, Any] | None) -> FollowUp:
 
 
 def _moment(options: FollowUpOptions) -> tuple[int, int]:
-    """How long after its parent has succeeded a task is due, and before when it is not; microseconds."""
+    """Returns how long after its parent has succeeded a task is due, and before when it is not; microseconds."""
     at, delay = options.get("at"), options.get("delay")
     if at is not None and delay is not None:
         raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")

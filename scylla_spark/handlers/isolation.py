@@ -101,7 +101,7 @@ class Wishes:
 
 
 def asked_by(name: str, wishes: Wishes) -> Isolation | None:
-    """What the registration of a handler asks for; None: it runs in the children that all share.
+    """Returns what the registration of a handler asks for; None: it runs in the children that all share.
 
     Args:
         name: of the handler, for errors.

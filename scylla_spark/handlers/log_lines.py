@@ -120,7 +120,7 @@ class LineWriter:
 
     @contextmanager
     def by(self, add: Add) -> Iterator[None]:
-        """What is written in this context meanwhile is of one call.
+        """Yields what is written in this context meanwhile is of one call.
 
         Args:
             add: takes its lines.

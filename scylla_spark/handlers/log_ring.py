@@ -89,12 +89,12 @@ class LogMemory:
 
     @property
     def kept(self) -> int:
-        """How many bytes were ever kept in the rest."""
+        """Returns how many bytes were ever kept in the rest."""
         return self._words[_END]
 
     @property
     def rest(self) -> int:
-        """How many of them it holds."""
+        """Returns how many of them it holds."""
         return self._rest
 
     def release(self) -> None:
@@ -174,7 +174,7 @@ class LogMemory:
         return found
 
     def take_rest(self) -> list[bytes]:
-        """What lies in the rest of a child that is dead; the queue must have been emptied before."""
+        """Returns what lies in the rest of a child that is dead; the queue must have been emptied before."""
         words = self._words
         found: list[bytes] = []
         begin, end = words[_BEGIN], words[_END]

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def opened() -> Spans:
-    """What makes the spans of this process and of those that it forks, for who asks for spans: only this imports OpenTelemetry.
+    """Returns what makes the spans of this process and of those that it forks, for who asks for spans: only this imports OpenTelemetry.
 
     Raises:
         SetupError: OpenTelemetry is not installed, or an exporter that its variables name.

@@ -36,7 +36,7 @@ _propagator: Final = TraceContextTextMapPropagator()
 
 
 def opened() -> OpenTelemetrySpans:
-    """What makes the spans of this process and of those that it forks.
+    """Returns what makes the spans of this process and of those that it forks.
 
     Raises:
         SetupError: the variables name an exporter that is not installed.
@@ -161,7 +161,7 @@ def _made() -> TracerProvider:
 
 
 def _exporters() -> list[Callable[[], SpanExporter]]:
-    """What makes the exporters that OTEL_TRACES_EXPORTER names.
+    """Returns what makes the exporters that OTEL_TRACES_EXPORTER names.
 
     Raises:
         SetupError: one is not installed.
@@ -183,6 +183,6 @@ def _exporter(name: str) -> Callable[[], SpanExporter]:
 
 
 def _otlp() -> list[str]:
-    """Which exporters may be meant by `otlp`, the preferred first."""
+    """Returns which exporters may be meant by `otlp`, the preferred first."""
     asked = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) or os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL)
     return list(_PROTOCOLS.values()) if not asked else [_PROTOCOLS.get(asked, asked)]

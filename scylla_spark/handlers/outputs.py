@@ -92,7 +92,7 @@ class AttemptOutputs:
 
 
 def checked_media_type(media_type: str | None, name: str) -> str:
-    """What a file is said to be.
+    """Returns what a file is said to be.
 
     Args:
         media_type: as the handler says; None: it does not.

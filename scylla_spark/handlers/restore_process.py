@@ -163,7 +163,7 @@ def _noting(setter: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def staying() -> Iterator[None]:
-    """What is changed meanwhile stays for all that run in this process later."""
+    """Yields what is changed meanwhile stays for all that run in this process later."""
     before = [one.readings() for one in _ours]
     try:
         yield
@@ -174,7 +174,7 @@ def staying() -> Iterator[None]:
 
 
 def _merged(kept: Any, before: Any, after: Any) -> Any:
-    """What was kept, with what has changed meanwhile; of variables and lists only what has changed, of counts the difference."""
+    """Returns what was kept, with what has changed meanwhile; of variables and lists only what has changed, of counts the difference."""
     if before == after:
         return kept
     if isinstance(kept, dict):

@@ -86,7 +86,7 @@ def _parameters(name: str, function: Callable[..., Any], most: int, what: str) -
 
 
 def _annotation(name: str, function: Callable[..., Any], part: str, ours: str) -> Any:
-    """What a parameter, or "return", is annotated with, evaluated; None: nothing.
+    """Returns what a parameter, or "return", is annotated with, evaluated; None: nothing.
 
     Args:
         name: of the handler.

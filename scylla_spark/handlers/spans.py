@@ -38,7 +38,7 @@ class Spans(Protocol):
 
 
 def whole(verdicts: Sequence[Verdict]) -> Verdict:
-    """What a call for several tasks comes to: it has failed if one of them has, like the first of those.
+    """Returns what a call for several tasks comes to: it has failed if one of them has, like the first of those.
 
     Args:
         verdicts: of the tasks.

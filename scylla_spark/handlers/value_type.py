@@ -115,7 +115,7 @@ class ValueType:
 
 
 def _flaws(error: ValidationError) -> str:
-    """What does not fit, field by field; without values, which may be secrets."""
+    """Returns what does not fit, field by field; without values, which may be secrets."""
     flaws = error.errors(include_url=False, include_input=False, include_context=False)
     told = [f"{_place(flaw['loc'])}{flaw['msg'][:_MOST_CHARS]}" for flaw in flaws[:_MOST_FLAWS]]
     left = len(flaws) - len(told)

@@ -53,7 +53,7 @@ def watch_modules() -> None:
 
 
 def count_replaced() -> int:
-    """How many attributes of modules code of other packages has replaced in this process."""
+    """Returns how many attributes of modules code of other packages has replaced in this process."""
     if _watching and len(sys.modules) != _watching[0]:
         watch_modules()
     return len(_replaced)

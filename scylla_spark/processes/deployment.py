@@ -176,7 +176,7 @@ class Deployment:
         pauses.start()
 
     def _shown_at(self) -> Metrics:
-        """Where metrics and state are served (see `Role.own_port`)."""
+        """Returns where metrics and state are served (see `Role.own_port`)."""
         metrics, own = self.settings.metrics, [role_named(role).own_port for role in self.roles]
         ports = [port(metrics) for port in own if port is not None]
         return metrics.model_copy(update={"port": ports[0]}) if ports and None not in own else metrics
@@ -329,7 +329,7 @@ class Deployment:
             )
 
     def _first_cause(self, error: BaseException) -> BaseException:
-        """What an error comes from: a full disk, or a process that has ended."""
+        """Returns what an error comes from: a full disk, or a process that has ended."""
         if not isinstance(error, Exception):
             return error
         if folder := full_folder(self._folders()):
@@ -348,7 +348,7 @@ class Deployment:
             threading.Event().wait(_POLL_S)
 
     def _folders(self) -> Iterator[Path]:
-        """Where processes of ours write on this machine."""
+        """Yields where processes of ours write on this machine."""
         yield self.settings.data_dir
         if self.settings.tables_folder is not None:
             yield self.settings.tables_folder

@@ -90,7 +90,7 @@ def _place(frame: FrameType) -> tuple[int, int]:
 
 
 def _stacks(frames: dict[int, FrameType]) -> dict[str, list[str]]:
-    """Where threads are: name → the innermost calls, the caller first."""
+    """Returns where threads are: name → the innermost calls, the caller first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return {
         names.get(number, str(number)): [

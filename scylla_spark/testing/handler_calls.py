@@ -116,12 +116,12 @@ def verdicts(
 
 
 def opens(spark: object) -> Session | None:
-    """What opens the session that a test hands over; None: there is none."""
+    """Returns what opens the session that a test hands over; None: there is none."""
     return None if spark is None else lambda: spark
 
 
 def failure_in(verdict: Verdict) -> Failure | None:
-    """Why a call did not succeed."""
+    """Returns why a call did not succeed."""
     return Failure(*verdict.failure) if verdict.failure is not None else None
 
 

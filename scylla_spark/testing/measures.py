@@ -21,7 +21,7 @@ def peak(runs: Iterable[Run]) -> int:
 
 
 def lateness(history: History) -> list[int]:
-    """How long after its time, or its acknowledgement, each acknowledged task first started; sorted, microseconds."""
+    """Returns how long after its time, or its acknowledgement, each acknowledged task first started; sorted, microseconds."""
     first: dict[TaskKey, int] = {}
     for run in history.runs:
         first[run.key] = min(run.start, first.get(run.key, NEVER))

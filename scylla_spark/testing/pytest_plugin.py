@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def scylla_handlers() -> Any:
-    """What may run in `scylla_world`; None: every handler that is registered in this process."""
+    """Returns what may run in `scylla_world`; None: every handler that is registered in this process."""
     return None
 
 
 @pytest.fixture
 def scylla_now() -> datetime:
-    """What time it is in `scylla_world` at first."""
+    """Returns what time it is in `scylla_world` at first."""
     from scylla_spark.testing.virtual_world import START
 
     return START

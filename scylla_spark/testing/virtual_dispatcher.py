@@ -185,14 +185,14 @@ class VirtualDispatcher:
 
     @property
     def next_us(self) -> int:
-        """When something is to be done next, microseconds since the epoch; NEVER: nothing is."""
+        """Returns when something is to be done next, microseconds since the epoch; NEVER: nothing is."""
         wake = min(self._engine.next_wake(), self._ends[0][0] if self._ends else NEVER)
         return wake if wake < LATEST_US else NEVER
 
     # -- what is known --------------------------------------------------------------------------------------------------
 
     def status(self, key: TaskKey, now: int) -> TaskStatus:
-        """How a task stands.
+        """Returns how a task stands.
 
         Raises:
             NotFoundError: nobody has enqueued it.
@@ -202,11 +202,11 @@ class VirtualDispatcher:
         return status_of(key, self._commands[key], self.facts(key), now)
 
     def facts(self, key: TaskKey) -> list[Fact]:
-        """What has happened to a task."""
+        """Returns what has happened to a task."""
         return self._facts.get(key, [])
 
     def statuses(self, now: int) -> list[TaskStatus]:
-        """How all tasks stand, in the order of their first command."""
+        """Returns how all tasks stand, in the order of their first command."""
         return [self.status(key, now) for key in self._commands]
 
     def command(self, key: TaskKey) -> Command:

@@ -117,7 +117,7 @@ class VirtualPlanner:
 
     @property
     def next_us(self) -> int:
-        """When something is to be decided next, microseconds since the epoch; NEVER: never, as things are."""
+        """Returns when something is to be decided next, microseconds since the epoch; NEVER: never, as things are."""
         planned = self._planner.next_wake_us
         return min(self.tables.next_us, NEVER if planned is None else planned)
 

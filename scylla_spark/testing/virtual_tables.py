@@ -75,7 +75,7 @@ class VirtualTables:
 
     @property
     def next_us(self) -> int:
-        """When there is something to tell although nothing more comes, microseconds since the epoch; NEVER: never."""
+        """Returns when there is something to tell although nothing more comes, microseconds since the epoch; NEVER: never."""
         due = [
             one.due_us
             for wanted in self._planner.watched().values()

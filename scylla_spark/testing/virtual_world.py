@@ -73,14 +73,14 @@ class World:
 
     @property
     def rejected(self) -> Sequence[Rejection]:
-        """What a schedule launched, and no deployment would take."""
+        """Returns what a schedule launched, and no deployment would take."""
         return self._here.rejected
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
-        """What time it is here, aware UTC."""
+        """Returns what time it is here, aware UTC."""
         return from_us(self._here.now)
 
     def advance(self, duration: object = 0) -> None:
@@ -222,7 +222,7 @@ class World:
         return self._sent(copy)
 
     def task(self, key: TaskKey | str) -> TaskStatus:
-        """How a task stands: `state`, `attempts` (how many), `result`, `error`, and more.
+        """Returns how a task stands: `state`, `attempts` (how many), `result`, `error`, and more.
 
         Args:
             key: of the task, as `enqueue(…).key` has it, or its text form.
@@ -233,7 +233,7 @@ class World:
         return self._here.dispatcher.status(_key(key), self._here.now)
 
     def tasks(self, handler: str | None = None, *, state: str | None = None) -> list[TaskStatus]:
-        """How all tasks stand, in the order in which they were enqueued.
+        """Returns how all tasks stand, in the order in which they were enqueued.
 
         Args:
             handler: only its tasks; None: all.
@@ -340,7 +340,7 @@ class World:
 
     @property
     def fires(self) -> Sequence[Fire]:
-        """What was decided about schedules, in order: why something ran, or did not."""
+        """Returns what was decided about schedules, in order: why something ran, or did not."""
         return self.plan.fires
 
     # -- queues, and leases ---------------------------------------------------------------------------------------------

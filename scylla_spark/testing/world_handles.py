@@ -30,10 +30,10 @@ class Surroundings(Protocol):
 
     @property
     def now(self) -> datetime:
-        """What time it is."""
+        """Returns what time it is."""
 
     def task(self, key: TaskKey | str) -> TaskStatus:
-        """How a task stands."""
+        """Returns how a task stands."""
 
     def attempts_of(self, key: TaskKey | str, newest: int | None = None, before: int | None = None) -> list[Attempt]:
         """The attempts of a task.
@@ -87,7 +87,7 @@ class TaskOfWorld:
         return f"TaskOfWorld({self.key})"
 
     def status(self, *, live: bool = True) -> TaskStatus:
-        """How it stands now, whether `live` or not."""
+        """Returns how it stands now, whether `live` or not."""
         return self._world.task(self.key)
 
     def attempts(self, newest: int | None = None, before: int | None = None) -> list[Attempt]:
@@ -95,7 +95,7 @@ class TaskOfWorld:
         return self._world.attempts_of(self.key, newest, before)
 
     def result(self, timeout: object = None) -> Any:
-        """What its handler returned, as the type that the handler declares.
+        """Returns what its handler returned, as the type that the handler declares.
 
         Args:
             timeout: how long a deployment would be waited for (duration); no time passes here.
@@ -174,7 +174,7 @@ class ScheduleOfWorld:
         return TaskOfWorld(self._world, TaskKey.parse(done[self.name]))
 
     def status(self) -> ScheduleStatus:
-        """How it stands now.
+        """Returns how it stands now.
 
         Raises:
             NotFoundError: there is no schedule of that name.

@@ -40,5 +40,5 @@ class MemoryFiles:
 
 
 def terms_of(settings: Settings) -> OutputTerms:
-    """What a world says of outputs; its one partition has no folder."""
+    """Returns what a world says of outputs; its one partition has no folder."""
     return OutputTerms("", 1, settings.outputs.max_bytes)

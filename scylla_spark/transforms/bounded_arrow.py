@@ -62,7 +62,7 @@ def chunks(items: Iterator[T], size_of: Callable[[T], int]) -> Iterator[list[T]]
 
 
 def most_bytes(*texts: str | None) -> int:
-    """How large texts are together as UTF-8, at most."""
+    """Returns how large texts are together as UTF-8, at most."""
     return sum([len(text) if text.isascii() else 4 * len(text) for text in texts if text])
 
 

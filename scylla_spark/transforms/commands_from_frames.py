@@ -247,7 +247,7 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
 
 
 def _constant(columns: Columns, stamp: int | None) -> str:
-    """What is the same in all records, from the payload to the key, as `encode` would write it."""
+    """Returns what is the same in all records, from the payload to the key, as `encode` would write it."""
     sample = _sample(columns, TaskKey(0, "", ""), stamp or 0)
     text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
     text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')
@@ -338,7 +338,7 @@ def _out_of_range() -> tuple[str, Column]:
 
 
 def _time_conditions(rules: Rules, now: int) -> list[tuple[str, Column]]:
-    """What the rules refuse of who enqueues now, and appends at once."""
+    """Returns what the rules refuse of who enqueues now, and appends at once."""
     bounds = {TOO_LATE: rules.late_before_us(now), TOO_OLD: rules.old_before_us(now)}
     return [(code, F.col("scheduled_time") < F.timestamp_micros(F.lit(us))) for code, us in bounds.items()]
 

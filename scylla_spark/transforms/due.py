@@ -104,7 +104,7 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
 
 
 def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
-    """What fits the budget of every queue: what is leased, heads of lanes before those behind them, the urgent and overdue first.
+    """Returns what fits the budget of every queue: what is leased, heads of lanes before those behind them, the urgent and overdue first.
 
     Lanes whose head cannot start (it waits for a retry, has no handler, or its queue is paused) come last, so that however many
     they are they keep nobody else out. A head that is cancelled ends wherever it stands, and what is behind it may start; so

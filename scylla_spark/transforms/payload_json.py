@@ -94,7 +94,7 @@ def payload_conditions(kind: T.DataType) -> list[tuple[str, Column]]:
 
 
 def _most_bytes(kind: T.DataType) -> float:
-    """How long the JSON text of such a value can become."""
+    """Returns how long the JSON text of such a value can become."""
     if isinstance(kind, T.StructType):
         return 2 + sum(4 + 6 * len(field.name.encode()) + _most_bytes(field.dataType) for field in kind.fields)
     narrow = isinstance(kind, T.NumericType | T.BooleanType | T.DateType | T.TimestampType | T.TimestampNTZType)

@@ -441,7 +441,7 @@ def _row_batches(rows: Iterator[_Row], columns: tuple[Column, ...]) -> Iterator[
 
 
 def _entry_bytes(entry: _Entry) -> int:
-    """How large a task's row is, at most."""
+    """Returns how large a task's row is, at most."""
     (_, lane, unique), folded = entry
     data = folded.data
     if data is None:

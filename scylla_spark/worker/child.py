@@ -169,7 +169,7 @@ def _listen(connection: Connection, channel: _Channel, orders: SimpleQueue[Lease
 
 
 def _file(connection: Connection) -> tuple[int, int] | None:
-    """Which file a connection is; None: none any more."""
+    """Returns which file a connection is; None: none any more."""
     try:
         found = os.fstat(connection.fileno())
     except OSError:

@@ -57,19 +57,19 @@ class Reply(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What kind of problem it tells of, such as worker-replaced; empty: none."""
+        """Returns what kind of problem it tells of, such as worker-replaced; empty: none."""
         kind = self.document.get("type") if isinstance(self.document, dict) else None
         return kind.rpartition("/")[2] if isinstance(kind, str) else ""
 
     @property
     def detail(self) -> str:
-        """What it says of the problem."""
+        """Returns what it says of the problem."""
         told = self.document if isinstance(self.document, dict) else {}
         return str(told.get("detail") or f"HTTP status {self.status}")[:2000]
 
 
 def site(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, ca: str | None = None) -> Site:
-    """Where the API is.
+    """Returns where the API is.
 
     Args:
         url: such as https://sched:8080 or https://host/base/path.
@@ -249,7 +249,7 @@ class Connection:
 
 
 def _reply(answer: http.client.HTTPResponse) -> Reply:
-    """What was answered, to its end.
+    """Returns what was answered, to its end.
 
     Raises:
         IncompleteRead: it was cut off, or has more bytes than are taken: that is no answer.

@@ -48,7 +48,7 @@ class Wishes(NamedTuple):
     lease_ms: int | None = None
 
     def wants(self, room: int) -> list[dict[str, Any]]:
-        """What to ask for.
+        """Returns what to ask for.
 
         Args:
             room: for so many leases; shared out among the queues, one each at least.
@@ -217,7 +217,7 @@ class Conversation:
             raise ArgumentError(f"The lines were not taken: {reply.detail}")
 
     def refuse(self) -> SchedulerError | None:
-        """Why nothing can be brought to the server any more."""
+        """Returns why nothing can be brought to the server any more."""
         return self._error or (None if self._thread.is_alive() else UnreachableError("The worker has stopped."))
 
     def wake(self) -> None:
@@ -237,7 +237,7 @@ class Conversation:
 
     @property
     def error(self) -> SchedulerError | None:
-        """Why it has ended by itself."""
+        """Returns why it has ended by itself."""
         return self._error
 
     def stop(self, within_s: float) -> None:

@@ -19,7 +19,7 @@ Source = Mapping[str, Callable[..., Any]] | tuple[str, ...]
 
 
 def source_of(handlers: Mapping[str, Callable[..., Any]] | Sequence[str] | str) -> Source:
-    """What handlers are made of, in a form that can be sent to another process."""
+    """Returns what handlers are made of, in a form that can be sent to another process."""
     if isinstance(handlers, Mapping):
         return dict(handlers)
     return (handlers,) if isinstance(handlers, str) else tuple(handlers)

@@ -74,7 +74,7 @@ class Reporter(Protocol):
         """Lines for the logs of the attempt; returns when the server has them, or raises why not."""
 
     def refuse(self) -> SchedulerError | None:
-        """Why nothing can be brought any more; None: it can."""
+        """Returns why nothing can be brought any more; None: it can."""
 
 
 class Lease:
@@ -144,7 +144,7 @@ class Lease:
 
     @property
     def context(self) -> TaskContext:
-        """What a handler may know of its attempt; the deadline is when the lease ends whatever happens."""
+        """Returns what a handler may know of its attempt; the deadline is when the lease ends whatever happens."""
         return TaskContext(self.attempt, self.epoch, from_us(self._ends_us))
 
     @property
@@ -352,7 +352,7 @@ class Lease:
 
     @property
     def status(self) -> str:
-        """What the server said of the report: ok, lease_lost, task_cancelled …; empty: nothing yet."""
+        """Returns what the server said of the report: ok, lease_lost, task_cancelled …; empty: nothing yet."""
         return self._status
 
     def __enter__(self) -> Lease:

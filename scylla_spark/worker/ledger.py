@@ -78,7 +78,7 @@ class Ledger:
 
     @property
     def unsaid(self) -> int:
-        """How many reports the server has not answered."""
+        """Returns how many reports the server has not answered."""
         return len(self._reports)
 
     @property
@@ -87,7 +87,7 @@ class Ledger:
         return bool(self._signs)
 
     def beat_ms(self, most: int) -> int:
-        """How soon the next call has to follow, at most `most`."""
+        """Returns how soon the next call has to follow, at most `most`."""
         return min((lease.beat_ms for lease in self._held.values()), default=most) if self._held else most
 
     # -- what the code of the worker says ---------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Ledger:
         return Call(self._sequence, body.encode(), tuple(results), taken, lists, wait_ms)
 
     def take(self, call: Call, answer: Mapping[str, Any], sent_us: int, new: Sequence[Lease]) -> News:
-        """What the server answered.
+        """Returns what the server answered.
 
         Args:
             call: that it answered.

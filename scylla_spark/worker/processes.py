@@ -158,7 +158,7 @@ class ChildPlace:
         return "" if said[0] == child.READY else str(said[1])
 
     def _said(self, within_s: float) -> tuple[Any, ...] | None:
-        """What the child says next; None: nothing in that time.
+        """Returns what the child says next; None: nothing in that time.
 
         Raises:
             EOFError: it has died.
@@ -228,7 +228,7 @@ class _Run:
             self._lease.forward_report(what[0])
 
     def too_long(self) -> tuple[str, str] | None:
-        """Why the child is to be ended, as code and words; None: it may go on. A lease that is lost is told of."""
+        """Returns why the child is to be ended, as code and words; None: it may go on. A lease that is lost is told of."""
         now = boot_us()
         if self._lost_us is None and self._lease.lost.is_set():
             self._lost_us = now

@@ -69,7 +69,7 @@ class Runner:
         self._over = False  # nothing is begun any more, not even what cannot be given back
 
     def room(self) -> int:
-        """How many more leases could be worked on at once; with the lock held."""
+        """Returns how many more leases could be worked on at once; with the lock held."""
         if self._ends:
             return 0
         busy = sum(lease is not None and not (lease.token and lease.reported) for lease in self._working.values())

@@ -42,7 +42,7 @@ class HerePlace:
 
 @contextmanager
 def _told(writer: LineWriter, lease: Lease) -> Iterator[None]:
-    """What is written meanwhile goes to the logs of the attempt, and is there when this is left."""
+    """Yields what is written meanwhile goes to the logs of the attempt, and is there when this is left."""
     lines = AttemptLines(lease.tell_lines)
     try:
         with writer.by(lines.add):

@@ -51,12 +51,12 @@ class Wire:
         return self("POST", f"/v1/queues/{quote(queue)}/leases", {"max": most} | fields)["leases"]
 
     def end(self, how: str, lease: dict[str, Any] | str, **fields: Any) -> str:
-        """What a lease is told that ends, or goes on."""
+        """Returns what a lease is told that ends, or goes on."""
         token = lease if isinstance(lease, str) else lease["lease"]
         return self("POST", f"/v1/leases:{how}", {"leases": [{"lease": token} | fields]})["leases"][0]["status"]
 
     def cancel(self, task: str) -> str:
-        """What a cancel is answered: cancelled, sent or too late."""
+        """Returns what a cancel is answered: cancelled, sent or too late."""
         try:
             return self("POST", f"/v1/tasks/{task}:cancel")["answer"]
         except urllib.error.HTTPError as error:

@@ -136,7 +136,7 @@ def tell(task: Task, ctx: TaskContext) -> None:
 
 @handler("misbehave")
 def misbehave(task: Task, ctx: TaskContext) -> object:
-    """What no handler should do."""
+    """Returns what no handler should do."""
     write("start", task, ctx)
     return _DEEDS[task.payload["how"]]()
 

@@ -265,7 +265,7 @@ class Place:
         return self._clients[-1]
 
     def history(self, prefix: str = "") -> list[Run]:
-        """What the handlers wrote, for lanes that begin with `prefix`; by start."""
+        """Returns what the handlers wrote, for lanes that begin with `prefix`; by start."""
         text = self.journal.read_text() if self.journal.exists() else ""
         whole = text[: text.rfind("\n") + 1]
         found = runs(map(json.loads, whole.splitlines()), self.deaths, self.killed)

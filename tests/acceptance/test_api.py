@@ -272,7 +272,7 @@ def test_openapi_and_metrics_are_served(api):
 
 
 def quick(api) -> float:
-    """How long somebody else waits for an enqueue and a look, in seconds."""
+    """Returns how long somebody else waits for an enqueue and a look, in seconds."""
     begun = time.monotonic()
     _, put, _ = api("POST", "/v1/tasks", {"handler": "work", "delay": "1h"})
     assert api("GET", f"/v1/tasks/{put['id']}")[0] == 200

@@ -17,7 +17,7 @@ PARTITIONS = 8
 
 
 def bad_records(due: int) -> dict[str, tuple[str, bytes]]:
-    """What is wrong → reason code, value."""
+    """Returns what is wrong → reason code, value."""
 
     def record(**changes: object) -> bytes:
         good = {
@@ -123,7 +123,7 @@ def waits_for_its_handler(scheduler, key):
 
 
 def _counted(deployment, what: str) -> float:
-    """What ingest has counted of the records of `tasks`; -1 before its first batch."""
+    """Returns what ingest has counted of the records of `tasks`; -1 before its first batch."""
     text = fetch(f"{deployment.metrics}/metrics", timeout_s=10.0, largest=1 << 22).decode()
     told = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("scyllaspark_"))
     return float(told.get(f'scyllaspark_{what}_total{{topic="tasks"}}', -1))

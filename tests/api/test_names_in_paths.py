@@ -34,7 +34,7 @@ def site(tmp_path, monkeypatch):
 
 
 def faults_of(answer) -> list[str]:
-    """What is wrong with an answer, if it shows that a name was not read as it is meant."""
+    """Returns what is wrong with an answer, if it shows that a name was not read as it is meant."""
     told = answer.json() if answer.headers["content-type"] == "application/problem+json" else {}
     of_path = [one for one in told.get("errors", ()) if one["place"].startswith("path")]
     lost = told.get("type") in ("/problems/no-such-path", "/problems/no-such-method")
@@ -43,7 +43,7 @@ def faults_of(answer) -> list[str]:
 
 
 def listened(site) -> list[object]:
-    """What dispatchers are asked from now on; none answers."""
+    """Returns what dispatchers are asked from now on; none answers."""
     asked: list[object] = []
 
     async def nobody(*given):

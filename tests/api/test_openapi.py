@@ -39,7 +39,7 @@ def test_operations_have_names_of_a_verb_and_a_noun():
 
 
 def missing_of(method, operation) -> list[str]:
-    """What the description of an operation does not say."""
+    """Returns what the description of an operation does not say."""
     answers = operation["responses"]
     told = " ".join(one["description"] for one in answers.values())
     needed = [problems.WRONG_HOST, problems.BUSY, problems.UNREACHABLE, problems.TOO_LARGE]

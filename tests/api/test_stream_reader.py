@@ -19,7 +19,7 @@ def happened(offset: int, size: int = 0) -> OutcomeEvent:
 
 
 def told_of(sizes: list[int], *, after: list[int]) -> list[bytes]:
-    """What a reader is told who has taken nothing but the welcome when records of these sizes come, and then others."""
+    """Returns what a reader is told who has taken nothing but the welcome when records of these sizes come, and then others."""
 
     async def play() -> list[bytes]:
         api = SimpleNamespace(tail=SimpleNamespace(leave=lambda listener: None))

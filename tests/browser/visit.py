@@ -98,7 +98,7 @@ class Visit:
         return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
     def hindrances(self) -> list[str]:
-        """What axe-core finds that hinders people seriously."""
+        """Returns what axe-core finds that hinders people seriously."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(f"() => {{ {_AXE} }}")
         found = self.page.evaluate("tags => axe.run({runOnly: tags, resultTypes: ['violations']})", _TAGS)

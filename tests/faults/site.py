@@ -362,18 +362,18 @@ class Site(Place):
         )
 
     def _moved(self) -> tuple[int, int]:
-        """What grows while anything goes on: how many tasks have ended, and how far ingest has written."""
+        """Returns what grows while anything goes on: how many tasks have ended, and how far ingest has written."""
         with contextlib.suppress(OSError):
             return len(self.completions()), self.rows_of("progress")["next_offset"].sum()
         return len(self.completions()), 0
 
     def completions(self) -> dict[Any, Fact]:
-        """What has ended, by the log."""
+        """Returns what has ended, by the log."""
         self.log.read()
         return self.log.completions
 
     def acknowledged(self) -> list[history.Enqueue]:
-        """What the load has sent and Kafka has acknowledged."""
+        """Returns what the load has sent and Kafka has acknowledged."""
         return [item for item in list(self.load.enqueues.values()) if item.outcome == history.OK]
 
     def written(self) -> History:
@@ -384,7 +384,7 @@ class Site(Place):
         return History(list(self.load.enqueues.values()), self.load.cancels, runs, self.faults, self.log.recorded)
 
     def table_breaches(self, *, repeats: bool = False) -> list[str]:
-        """What the tables say otherwise than the log; `repeats` allows rows to be there twice, as after a lost checkpoint."""
+        """Returns what the tables say otherwise than the log; `repeats` allows rows to be there twice, as after a lost checkpoint."""
         rows = self.completions_in_tables()
         logged = {key: fact.outcome for key, fact in self.completions().items()}
         found = [

@@ -40,7 +40,7 @@ CANARY = "canary-3f9a"
 
 
 def look(*patterns: str) -> dict[str, Any]:
-    """What a handler sees around it, in a pool that passes variables of these names on."""
+    """Returns what a handler sees around it, in a pool that passes variables of these names on."""
     executor = LocalPool([HANDLERS], min_children=1, kill_grace_s=GRACE_S, pass_environment=patterns)
     running = Running(executor)
     try:

@@ -91,7 +91,7 @@ def leaves(task: Task) -> int:
 
 
 def checked(result: int) -> int:
-    """What a function of the C library has returned.
+    """Returns what a function of the C library has returned.
 
     Raises:
         OSError: it has failed.

@@ -110,7 +110,7 @@ class ModelExecutor:
         world.after(length, lambda: self._end(item.id, outcome))
 
     def _fate(self, lane: str) -> tuple[str, int]:
-        """What becomes of an attempt, and after how long."""
+        """Returns what becomes of an attempt, and after how long."""
         world, load = self._world, self._load
         long = world.rng.random() < load.long
         good = [SUCCEEDED, YIELDED]
@@ -122,7 +122,7 @@ class ModelExecutor:
         return outcome, world.jitter(500, load.longest_ms) if long else world.jitter(1, 100)
 
     def _follow_ups(self, item: Invocation) -> tuple[FollowUp, ...]:
-        """What a task asks for; by its key, so that all its attempts ask for the same."""
+        """Returns what a task asks for; by its key, so that all its attempts ask for the same."""
         if not self._world.judge.asks(item.key):
             return ()
         lane, key = item.key.ordering_id, item.key
@@ -138,7 +138,7 @@ class ModelExecutor:
         return Failure(RATE_LIMITED, rng.choice(item.tags or RATE_KEYS)), rng.choice(waits)
 
     def _behind(self, item: Invocation) -> list[Outcome]:
-        """What waits behind a task of its lane is handed back."""
+        """Returns what waits behind a task of its lane is handed back."""
         behind = [w for w in self.waiting if w.key.ordering_id == item.key.ordering_id]
         self.waiting = [w for w in self.waiting if w not in behind]
         return [Outcome(w.id, NOT_STARTED) for w in behind]

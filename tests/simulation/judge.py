@@ -244,7 +244,7 @@ class Judge:
             self._judge_end(fact)
 
     def _begun_attempts(self, key: TaskKey) -> int:
-        """How many attempts of a task may count against its policy."""
+        """Returns how many attempts of a task may count against its policy."""
         announced = sum(1 for known, _ in self._announced if known == key) if self._announced else 0
         return announced + len(self._runs_of[key])
 

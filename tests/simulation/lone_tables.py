@@ -89,7 +89,7 @@ class LoneTables:
     # -- what is read ---------------------------------------------------------------------------------------------------
 
     def known(self, keys: Iterable[TaskKey]) -> dict[TaskKey, Known]:
-        """What stands there of keys."""
+        """Returns what stands there of keys."""
         return {key: self._attempts.get(key, NOTHING)._replace(ended=key in self._completed) for key in keys}
 
     def rows(self) -> list[ScanRow]:

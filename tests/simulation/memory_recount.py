@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def held_bytes(partition: Partition) -> int:
-    """How many bytes a partition holds, by the rule that the engine counts by."""
+    """Returns how many bytes a partition holds, by the rule that the engine counts by."""
     entries = [e for lane in partition.lanes.values() for e in (*lane.entries.values(), *lane.beyond.values())]
     early = sum(note_bytes(key) + attempt_bytes(tried.known) for key, tried in partition.attempts.items())
     cancels = [*partition.cancelled, *(command.key for command in partition.early_cancels)]
@@ -29,7 +29,7 @@ def excess(partition: Partition, world: World) -> list[str]:
 
 
 def _spare(lane: Lane) -> int:
-    """How many tasks at the end of a lane could be let go of; what stands before one that cannot stays with it."""
+    """Returns how many tasks at the end of a lane could be let go of; what stands before one that cannot stays with it."""
     entries = [*lane.entries.values(), *lane.beyond.values()]
     last = max((entry.key for entry in entries if not entry.spare), default=BEFORE_ALL)
     return sum(1 for entry in entries if entry.spare and entry.key > last)

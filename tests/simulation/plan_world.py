@@ -413,7 +413,7 @@ class PlanWorld:
         return self.tables[-1]
 
     def both_us(self) -> tuple[int, int]:
-        """What the clocks of processes show: wall time, and time since they were booted."""
+        """Returns what the clocks of processes show: wall time, and time since they were booted."""
         return self.now + self.off_us, self.now
 
     def append(self, value: bytes) -> None:
@@ -422,7 +422,7 @@ class PlanWorld:
         self.appended.append(self.now)
 
     def last_snapshot(self) -> int:
-        """Where reading begins."""
+        """Returns where reading begins."""
         found = [group_of(value).snapshot for value in self.log[-40:] if plan_log.is_plan(value)]
         return max([*found, 0])
 

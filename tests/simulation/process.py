@@ -377,7 +377,7 @@ class Process:
         self.later(self.world.jitter(1, 200), begin)
 
     def describe(self, key: Any) -> str:
-        """What it holds of a task."""
+        """Returns what it holds of a task."""
         for partition in self.engine.partitions.values():
             lane = partition.lanes.get(key.ordering_id)
             if lane is not None:

@@ -190,7 +190,7 @@ class Lanes:
         return not any(self._todo.values()) and not self._out
 
     def missing(self) -> str:
-        """What has not ended, in words."""
+        """Returns what has not ended, in words."""
         return f"{sum(map(len, self._todo.values()))} tasks, {len(self._out)} attempts at the pool"
 
     def hand_over(self) -> None:

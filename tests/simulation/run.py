@@ -66,7 +66,7 @@ def main(first: int, count: int, worlds: str) -> int:
 
 
 def seeds_needed(switch: str, first: int, count: int, worlds: str) -> tuple[int, str] | None:
-    """How many seeds it takes to show that a rule is broken, and the violation; None if none of them shows it."""
+    """Returns how many seeds it takes to show that a rule is broken, and the violation; None if none of them shows it."""
     for seed in range(first, first + count):
         found = FAMILIES[worlds].violation(seed, switch)
         if found is not None:
@@ -90,7 +90,7 @@ def broken(first: int, count: int, switches: list[str], worlds: str) -> int:
 
 
 def _told(violation: str) -> str:
-    """What was seen, without the keys."""
+    """Returns what was seen, without the keys."""
     text = violation.partition(": ")[2].partition(": ")[2]
     return _AN_ID.sub("", text).partition(";")[0].strip()
 

@@ -14,7 +14,7 @@ from scylla_spark.core.tasks.key import name_of
 
 
 def sleepers(engine: Engine) -> Iterator[str]:
-    """What is wrong, of each lane that nothing will wake."""
+    """Yields what is wrong, of each lane that nothing will wake."""
     held = [partition for partition in engine.partitions.values() if partition.state is ACTIVE]
     timers = {(id(lane), stamp, at) for at, _, stamp, _, lane in engine._waiting.timers()}
     unscanned = {id(lane) for partition in held for lane in partition.unscanned}

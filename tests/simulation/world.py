@@ -340,7 +340,7 @@ def no_look_for_cycles() -> Iterator[None]:
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """What depends on its bytes alone is read once in a world and not by each dispatcher: records."""
+    """Yields what depends on its bytes alone is read once in a world and not by each dispatcher: records."""
     with (
         patch.object(tasks_tail, "validate", read_task),
         patch.object(outcomes_tail, "decode", read_outcome),

@@ -24,7 +24,7 @@ def token_of(site: Site, *scopes: str) -> str:
 
 
 def form_token(page: httpx.Response, path: str = "") -> str:
-    """What a form of a page carries: that of a path; or any, where buttons say where they lead."""
+    """Returns what a form of a page carries: that of a path; or any, where buttons say where they lead."""
     carried = r'name="form_token" value="(\w+)"'
     own = re.search(rf'action="{re.escape(path)}">\s*<input type="hidden" {carried}', page.text)
     found = own or re.search(carried, page.text)

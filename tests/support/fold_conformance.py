@@ -62,7 +62,7 @@ def key_of(found: Mapping[str, Any]) -> TaskKey:
 
 
 def expected(rows: Iterable[Row]) -> dict[TaskKey, Row]:
-    """What `core.tasks.fold_commands` makes of the rows' operations: key → its row."""
+    """Returns what `core.tasks.fold_commands` makes of the rows' operations: key → its row."""
     commands, known = [], {}
     for one in rows:
         key = key_of(one)
@@ -85,7 +85,7 @@ def expected(rows: Iterable[Row]) -> dict[TaskKey, Row]:
 
 
 def by_key(rows: Iterable[Mapping[str, Any]]) -> dict[TaskKey, Row]:
-    """What a fold returned: key → its row; there is one."""
+    """Returns what a fold returned: key → its row; there is one."""
     found: dict[TaskKey, Row] = {}
     for one in rows:
         assert key_of(one) not in found, "two rows of one key"

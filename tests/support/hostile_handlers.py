@@ -107,7 +107,7 @@ def stop_parent(task: Task) -> None:
 
 @handler("surroundings")
 def surroundings(task: Task) -> dict[str, object]:
-    """What a handler can see of where it came from."""
+    """Returns what a handler can see of where it came from."""
     return {
         "environment": dict(os.environ),
         "first_environment": Path("/proc/self/environ").read_bytes().decode(errors="replace"),

@@ -185,7 +185,7 @@ class SyncScript(Script):
 
     @property
     def given(self) -> int:
-        """How many tasks are given out."""
+        """Returns how many tasks are given out."""
         return self._given
 
     def _may_lease(self, body: Any) -> bool:

@@ -24,7 +24,7 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
 
 
 def texts(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
-    """What the cells show: the name of the stream, or "", and the text."""
+    """Yields what the cells show: the name of the stream, or "", and the text."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             yield output.get("name", ""), output.get("text") or output.get("data", {}).get("text/plain", "")

@@ -96,7 +96,7 @@ def _task(rng: random.Random, key: TaskKey, offset: int) -> dict[str, Any]:
 
 
 def _first(rng: random.Random, offset: int) -> dict[str, Any]:
-    """What a row tells of the first enqueue of its key, which may be older than its data; older versions told nothing."""
+    """Returns what a row tells of the first enqueue of its key, which may be older than its data; older versions told nothing."""
     if offset % 2 and rng.random() < 0.5:
         return {}
     first = rng.choice([offset, offset // 2])

@@ -145,7 +145,7 @@ class PlannerHarness:
         return [one["uniquenessKey"] for one in self.sent]
 
     def verdicts(self, name: str | None = None) -> list[str]:
-        """What was decided, in order."""
+        """Returns what was decided, in order."""
         return [one["verdict"] for one in self.fires if name is None or one["name"] == name]
 
     def turn(self) -> None:

@@ -157,7 +157,7 @@ def asked_to_end(task: Task, ctx: TaskContext) -> None:
 
 @handler("bad_notes")
 def bad_notes(task: Task, ctx: TaskContext) -> list[str]:
-    """What it is told of notes that cannot be."""
+    """Returns what it is told of notes that cannot be."""
     found = []
     progress = ((ctx.progress, 1.5), (ctx.progress, float("nan")), (ctx.progress, "x"), (partial(ctx.progress, 0.5), 7))
     checkpoints = ([1], {"a": object()}, {"a": "x" * 70_000})
@@ -449,7 +449,7 @@ def leave_behind(task: Task) -> int:
 
 @handler("find_after")
 def find_after(task: Task) -> list[object]:
-    """What a task needs of its process: time, files, a zone, modules and no thread of others."""
+    """Returns what a task needs of its process: time, files, a zone, modules and no thread of others."""
     time.sleep(task.payload)
     Path(__file__).read_text()
     return [json.loads(json.dumps(time.tzname)), threading.active_count()]

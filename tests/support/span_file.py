@@ -35,7 +35,7 @@ def install(folder: Path) -> dict[str, str]:
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was sent so far, by name of the span and how it ended (the outcome of an attempt, or nothing)."""
+    """Returns what was sent so far, by name of the span and how it ended (the outcome of an attempt, or nothing)."""
     lines = (folder / "spans").read_text().splitlines() if (folder / "spans").exists() else []
     spans = [json.loads(line) for line in lines]
     return {f"{span['name']} {span['attributes'].get('scyllaspark.outcome', '')}".strip(): span for span in spans}

@@ -46,7 +46,7 @@ def own(task: Task) -> str | None:
 
 @handler("t.environment")
 def environment(task: Task) -> list[str]:
-    """What of OpenTelemetry is here."""
+    """Returns what of OpenTelemetry is here."""
     return sorted(
         name for name in (*sys.modules, *os.environ) if name.lower().startswith(("opentelemetry.sdk", "otel"))
     )

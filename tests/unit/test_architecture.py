@@ -130,7 +130,7 @@ def modules() -> list[Path]:
 
 
 def place_of(module: str) -> Path:
-    """Where a module or folder is, without ".py"."""
+    """Returns where a module or folder is, without ".py"."""
     steps = module.split(".")
     return TOOLS.joinpath(*steps[1:]) if steps[0] == "tools" else PACKAGE.joinpath(*steps)
 

@@ -17,7 +17,7 @@ from scylla_spark_tools.demo.check import Finding
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made; each run leaves a log there."""
+    """Returns where temporary folders are made; each run leaves a log there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

@@ -29,7 +29,7 @@ def only_typed(node: ast.FunctionDef | ast.ClassDef) -> bool:
 
 
 def parameters(node: ast.FunctionDef | ast.ClassDef) -> list[ast.arg]:
-    """What a caller passes: to a function, or to the constructor that a class has written."""
+    """Returns what a caller passes: to a function, or to the constructor that a class has written."""
     if isinstance(node, ast.ClassDef):
         made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
         return parameters(made[0]) if made else []

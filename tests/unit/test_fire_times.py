@@ -59,7 +59,7 @@ class Asked:
 
 
 def lines_of(call: Callable[[], object]) -> int:
-    """How many lines of Python a call runs through: what it costs, on any machine."""
+    """Returns how many lines of Python a call runs through: what it costs, on any machine."""
     count, before = 0, sys.gettrace()
 
     def trace(_frame, event, _arg):

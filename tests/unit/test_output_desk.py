@@ -32,7 +32,7 @@ class Child:
         self.outputs = HandedOutputs(self.way.fileno(), self.call)
 
     def said(self, message: bytes, descriptor: int) -> str:
-        """What the desk answers to a message."""
+        """Returns what the desk answers to a message."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             with theirs:

@@ -59,7 +59,7 @@ class QueueHandle:
         return str, (self.name,)
 
     def get(self) -> QueueStatus:
-        """What is in force of it.
+        """Returns what is in force of it.
 
         Raises:
             NotFoundError: no definition was put, and the settings do not list it: it has no limits.
@@ -150,7 +150,7 @@ class QueueHandle:
 
 
 def statuses(state: PlanState, settings: Settings, only: str | None = None) -> dict[str, QueueStatus]:
-    """What is in force of queues, by name in order.
+    """Returns what is in force of queues, by name in order.
 
     Args:
         state: what the planner knows.
@@ -170,7 +170,7 @@ def statuses(state: PlanState, settings: Settings, only: str | None = None) -> d
 
 
 def warning_of_delete(state: PlanState, settings: Settings, name: str) -> str | None:
-    """What is to be said of the tasks of a queue before its definition is forgotten; None: nothing.
+    """Returns what is to be said of the tasks of a queue before its definition is forgotten; None: nothing.
 
     Args:
         state: what the planner knows.

@@ -85,7 +85,7 @@ class Wanted(NamedTuple):
 
 
 def backfills_of(entry: Entry, now: int) -> list[BackfillStatus]:
-    """How the backfills of a schedule stand, the newest first; those that were over first are forgotten.
+    """Returns how the backfills of a schedule stand, the newest first; those that were over first are forgotten.
 
     Args:
         entry: the schedule.

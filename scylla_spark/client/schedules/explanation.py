@@ -29,7 +29,7 @@ class Explained(NamedTuple):
 
 
 def explained(connection: Connection, plan: PlanState, name: str, at_us: int | None, now: int) -> Explained:
-    """Why a schedule ran or did not, and what it waits for.
+    """Returns why a schedule ran or did not, and what it waits for.
 
     Args:
         connection: to the deployment.
@@ -61,14 +61,14 @@ def explained(connection: Connection, plan: PlanState, name: str, at_us: int | N
 
 
 def _standing(past: ScheduleHistory, entry: Entry, plan: PlanState, now: int) -> Iterator[str]:
-    """How a schedule stands; of one that is completed, with its last run."""
+    """Yields how a schedule stands; of one that is completed, with its last run."""
     is_over = state_of(entry, plan.calendars, now) == "completed"
     last_us = schedule_explain.last_run_us(past.fires(limit=_LOOKED_AT)) if is_over else None
     return schedule_explain.standing(entry, plan.calendars, now, last_us)
 
 
 def _retried(connection: Connection, entry: Entry, now: int) -> Iterator[str]:
-    """Why the newest active runs failed that are tried again, so that nobody takes them for runs that work."""
+    """Yields why the newest active runs failed that are tried again, so that nobody takes them for runs that work."""
     active = sorted((run.key for run in entry.runs.values() if run.key.time_us <= now), reverse=True)
     for key in active[:_MOST_RUNS]:
         try:
@@ -82,7 +82,7 @@ def _retried(connection: Connection, entry: Entry, now: int) -> Iterator[str]:
 
 
 def gone(past: ScheduleHistory, name: str) -> str:
-    """What is left of a schedule that is not there.
+    """Returns what is left of a schedule that is not there.
 
     Raises:
         NotFoundError: nothing is.
@@ -96,5 +96,5 @@ def gone(past: ScheduleHistory, name: str) -> str:
 
 
 def missing(name: str) -> NotFoundError:
-    """What to say of a name that nobody knows."""
+    """Returns what to say of a name that nobody knows."""
     return NotFoundError(f"There is no schedule {name!r}.", hint="`scylla-spark schedule list` names all.")

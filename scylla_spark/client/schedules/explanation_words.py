@@ -27,7 +27,7 @@ _NO_DECISION: Final = frozenset({"late", "overdue", "silent", "trouble", "no_han
 
 
 def end_of(at_us: int) -> int:
-    """Where the stretch ends that is asked about: a whole minute, a whole second, or the instant itself."""
+    """Returns where the stretch ends that is asked about: a whole minute, a whole second, or the instant itself."""
     return at_us + (_MINUTE_US if at_us % _MINUTE_US == 0 else 1_000_000 if at_us % 1_000_000 == 0 else 1)
 
 
@@ -45,7 +45,7 @@ def told(rows: Iterable[Row], jobs: Iterable[Row], active: Collection[int]) -> I
 
 
 def undecided(entry: Entry, changes: Sequence[Row], calendars: Calendars, at_us: int, now: int) -> Iterator[str]:
-    """Why there is no decision about a time.
+    """Yields why there is no decision about a time.
 
     Args:
         entry: the schedule.
@@ -72,7 +72,7 @@ def undecided(entry: Entry, changes: Sequence[Row], calendars: Calendars, at_us:
 
 
 def standing(entry: Entry, calendars: Calendars, now: int, last_us: int | None = None) -> Iterator[str]:
-    """How a schedule stands: paused, running, waiting, completed, and when it is due.
+    """Yields how a schedule stands: paused, running, waiting, completed, and when it is due.
 
     Args:
         entry: the schedule.
@@ -108,7 +108,7 @@ def standing(entry: Entry, calendars: Calendars, now: int, last_us: int | None =
 
 
 def retried(status: TaskStatus) -> str:
-    """Why a run failed that is tried again, with the class of its last error.
+    """Returns why a run failed that is tried again, with the class of its last error.
 
     Args:
         status: of its task.
@@ -182,7 +182,7 @@ def _waiting_times(entry: Entry, calendars: Calendars, now: int) -> Iterator[str
 
 
 def _unmet(entry: Entry, job: Job, now: int) -> str:
-    """Which constraints do not hold now, as far as its own schedule shows; what does not show there are runs of others."""
+    """Returns which constraints do not hold now, as far as its own schedule shows; what does not show there are runs of others."""
     active = sum(run.key.time_us <= now for run in entry.runs.values())
     situation = Situation(job.first_us, active, entry.last_success_us or None, entry.launches_us)
     found = decide(entry.schedule.constraints, situation, now)
@@ -193,7 +193,7 @@ def _unmet(entry: Entry, job: Job, now: int) -> str:
 
 
 def _planned_nearby(entry: Entry, calendars: Calendars, at_us: int) -> Iterator[str]:
-    """What the trigger says of a time and its neighbours."""
+    """Yields what the trigger says of a time and its neighbours."""
     series = times_of(entry.schedule.trigger)
     end_us = at_us + (_MINUTE_US if at_us % _MINUTE_US == 0 else 1)
     ahead = following(series, calendars, at_us - 1, 1)

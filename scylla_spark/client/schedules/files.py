@@ -197,7 +197,7 @@ def json_value(value: Any) -> Any:
 
 
 def content_of(path: str) -> Any:
-    """What a file holds, by the ending of its name.
+    """Returns what a file holds, by the ending of its name.
 
     Raises:
         ArgumentError: it cannot be read, or is too large.

@@ -113,7 +113,7 @@ class ScheduleHandle:
         return str, (self.name,)
 
     def status(self) -> ScheduleStatus:
-        """How it stands now.
+        """Returns how it stands now.
 
         Raises:
             NotFoundError: there is no schedule of that name.
@@ -295,7 +295,7 @@ class ScheduleHandle:
         return [from_us(one.at_us) for one in preceding(series, state.calendars, before_us, count) if one.fires]
 
     def explain(self, at: datetime | None = None) -> list[str]:
-        """Why it ran or did not, and what it waits for, in sentences.
+        """Returns why it ran or did not, and what it waits for, in sentences.
 
         Args:
             at: the planned time that is asked about (aware). Default: the last decisions, and how it stands.
@@ -309,7 +309,7 @@ class ScheduleHandle:
         return explained(self._connection, self._connection.plan.state(), self.name, at_us, now_us()).said
 
     def fires(self, since: datetime | None = None, limit: int = 100) -> list[Fire]:
-        """What was decided about it, the newest first, by the tables and the planner's log; without Spark.
+        """Returns what was decided about it, the newest first, by the tables and the planner's log; without Spark.
 
         Args:
             since: decided at or after this (aware). Default: at any time.
@@ -362,7 +362,7 @@ def planned(entry: Entry, state: PlanState, after_us: int, count: int) -> list[d
 
 @lru_cache(maxsize=10_000)
 def _known_next(_name: str, _changed_us: int, _revision: int, _days: tuple[Days, ...]) -> list[tuple[int, int]]:
-    """Where the next time of a schedule is kept: since when it is the next, and the time; microseconds since the epoch."""
+    """Returns where the next time of a schedule is kept: since when it is the next, and the time; microseconds since the epoch."""
     return [(0, 0)]
 
 
@@ -379,7 +379,7 @@ def _next_us(entry: Entry, calendars: Calendars, now: int) -> int | None:
 
 
 def status_of(entry: Entry, state: PlanState, now: int, *, is_exact: bool = True) -> ScheduleStatus:
-    """How a schedule stands.
+    """Returns how a schedule stands.
 
     Args:
         entry: of the planner's state.

@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 def findings(
     schedule: Schedule, now: int, handlers: Collection[str] | None = None, tables: Collection[str] = ()
 ) -> list[Finding]:
-    """What is suspicious about one schedule.
+    """Returns what is suspicious about one schedule.
 
     Args:
         schedule: that could be stored.

@@ -408,7 +408,7 @@ def _instant(value: datetime) -> str:
 
 
 def _retry(retry: Retry) -> dict[str, Any]:
-    """What a policy says, without what it leaves out."""
+    """Returns what a policy says, without what it leaves out."""
     count, *waits = retry.terms
     found: dict[str, Any] = {} if count == NOT_GIVEN else {"maxRetries": count}
     return found | {name: f"{ms}ms" for name, ms in zip(("base", "cap"), waits, strict=True) if ms != NOT_GIVEN}

@@ -58,7 +58,7 @@ def put(
 def compared(
     state: PlanState, schedules: Sequence[Schedule], prune: str | None, *, only_new: bool = False
 ) -> dict[str, str]:
-    """What would become of each; name → "added", "changed", "unchanged", "removed", or "kept" where another definition is stored.
+    """Returns what would become of each; name → "added", "changed", "unchanged", "removed", or "kept" where another definition is stored.
 
     What is removed takes others with it: see `lost`.
 
@@ -88,7 +88,7 @@ def compared(
 def lost(
     state: PlanState, schedules: Sequence[Schedule], prune: str | None, *, only_new: bool = False
 ) -> dict[str, Loss]:
-    """What schedules lose that are not removed for themselves, but wait for one that is; by name.
+    """Returns what schedules lose that are not removed for themselves, but wait for one that is; by name.
 
     Args:
         state: what the planner knows.
@@ -104,7 +104,7 @@ def lost(
 
 
 def changes(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """What differs between two definitions, field by field: its place, and both values.
+    """Yields what differs between two definitions, field by field: its place, and both values.
 
     Args:
         before: a JSON value.
@@ -146,7 +146,7 @@ def _check_removals(
 
 
 def _stopped(error: SchedulerError, parts: Sequence[Sequence[Any]], number: int) -> SchedulerError:
-    """What was refused, and what of the set had been stored before; a set of one part is stored whole or not at all."""
+    """Returns what was refused, and what of the set had been stored before; a set of one part is stored whole or not at all."""
     if not number:
         return error
     stored = sum(len(part) for part in parts[:number])

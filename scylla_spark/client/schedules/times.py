@@ -116,7 +116,7 @@ def clock_changes(cron: Cron, after_us: int, until_us: int) -> Iterator[tuple[St
 
 
 def local_text(tz: str, at_us: int) -> str:
-    """What the clocks of a zone show."""
+    """Returns what the clocks of a zone show."""
     return _shown(zone.local(at_us, zone.offset_us(tz, at_us)))
 
 
@@ -227,7 +227,7 @@ def _effect(cron: Cron, *, skipped: bool) -> str:
 
 
 def _gap(cron: Cron) -> Gap:
-    """What becomes of a local time that a clock skips: an expression that goes on at short intervals makes up for none."""
+    """Returns what becomes of a local time that a clock skips: an expression that goes on at short intervals makes up for none."""
     return cron.gap if is_fixed(cron.expression) else "skip"
 
 

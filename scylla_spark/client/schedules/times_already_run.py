@@ -77,5 +77,5 @@ def _is_taken_back(row: Row) -> bool:
 
 
 def _round(row: Row) -> tuple[int, int]:
-    """What a decision is about: a number alone may be that of several times, of which each took the place of the one before."""
+    """Returns what a decision is about: a number alone may be that of several times, of which each took the place of the one before."""
     return row["generation"], row["planned_at"]

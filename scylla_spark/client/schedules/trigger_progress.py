@@ -64,7 +64,7 @@ def _all_of(node: AnyOf) -> str:
 
 
 def _seen(leaf: Trigger, latch: Latch) -> str:
-    """What has been counted, beside what is needed."""
+    """Returns what has been counted, beside what is needed."""
     wanted: tuple[tuple[int, int, str], ...]
     match leaf:
         case OnPartitions(_, at_least, rows, size):

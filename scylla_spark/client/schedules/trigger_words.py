@@ -87,7 +87,7 @@ def in_words(trigger: Trigger) -> str:
 
 
 def cron_in_words(expression: str) -> str:
-    """What a cron expression says, as in "at 02:00 every day"."""
+    """Returns what a cron expression says, as in "at 02:00 every day"."""
     from cronsim import CronSim
 
     from scylla_spark.core.plan.times.zone import EPOCH

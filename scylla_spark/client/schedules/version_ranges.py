@@ -85,7 +85,7 @@ class _Log:
 
 
 def _sound(found: list[Commit] | TableTrouble) -> list[Commit]:
-    """What was read.
+    """Returns what was read.
 
     Raises:
         ArgumentError: something is wrong with the table, or it cannot be read from here.

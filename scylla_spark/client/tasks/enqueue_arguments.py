@@ -128,7 +128,7 @@ def moment(now: int, at: datetime | None, delay: object) -> int:
 
 
 def deadline_of(timeout: object) -> int:
-    """When a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
+    """Returns when a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
     return 1 << 62 if timeout is None else boot_us() + duration_us(timeout)
 
 

@@ -62,7 +62,7 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
 
 
 def _how_far(status: TaskStatus) -> str:
-    """What a handler under way has said of its work, as a sentence; of what a worker leased its dispatcher tells."""
+    """Returns what a handler under way has said of its work, as a sentence; of what a worker leased its dispatcher tells."""
     last = status.attempt_details[-1] if status.attempt_details else None
     if last is None or last.outcome != STARTED or last.leased:
         return ""
@@ -91,7 +91,7 @@ def ask(address: str, path: str, *, timeout_s: float = _TIMEOUT_S, **query: str)
 
 
 def ask_partitions(address: str) -> dict[int, dict[str, Any]]:
-    """What a dispatcher says of the partitions it holds: number → its numbers and words; empty if nobody answers."""
+    """Returns what a dispatcher says of the partitions it holds: number → its numbers and words; empty if nobody answers."""
     return ask_status(address).partitions
 
 
@@ -112,7 +112,7 @@ class StatusAnswer(NamedTuple):
 
 
 def ask_status(address: str) -> StatusAnswer:
-    """What a dispatcher says of itself."""
+    """Returns what a dispatcher says of itself."""
     told = ask(address, "status") or {}
     partitions = {
         one["partition"]: {name: one.get(name) for name in _HELD if type(one.get(name)) in (int, str)}
@@ -134,7 +134,7 @@ def told_rows(value: object, kinds: dict[str, type]) -> list[Any]:
 
 
 def ask_lane(address: str, ordering_id: str) -> LaneAnswer | None:
-    """What a dispatcher says of a lane; None if nobody answers or it holds nothing of it."""
+    """Returns what a dispatcher says of a lane; None if nobody answers or it holds nothing of it."""
     asked = ask(address, "lane", ordering_id=ordering_id)
     if asked is None:
         return None
@@ -260,7 +260,7 @@ _PATIENCE_S: Final = 1.0  # a look at a task is not to hang on a dispatcher that
 
 
 def with_word_of_owner(status: TaskStatus, address: Callable[[], str]) -> TaskStatus:
-    """How a task stands, its attempt under way by the word of its dispatcher.
+    """Returns how a task stands, its attempt under way by the word of its dispatcher.
 
     Args:
         status: as the facts tell it.

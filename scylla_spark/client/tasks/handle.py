@@ -90,7 +90,7 @@ class TaskHandle(Generic[R_co]):
         return TaskKey, tuple(self.key)
 
     def status(self, *, live: bool = True) -> TaskStatus:
-        """How the task stands now: tables and both logs.
+        """Returns how the task stands now: tables and both logs.
 
         Args:
             live: of an attempt under way its dispatcher is asked, for a second at most, how far it is.
@@ -316,7 +316,7 @@ class TaskHandle(Generic[R_co]):
         return TaskHandle(self._connection, copy.key, self._returns)
 
     def logs(self, attempt: int | None = None, *, follow: bool = False) -> Iterator[TaskLine]:
-        """What the attempts of the task have printed and logged, line by line.
+        """Yields what the attempts of the task have printed and logged, line by line.
 
         Args:
             attempt: only this one; None: all.
@@ -351,7 +351,7 @@ class TaskHandle(Generic[R_co]):
         return outputs_of(attempts, self.key, files, self._connection.rules.partitions)
 
     def explain(self) -> dict[str, Any]:
-        """Why the task is not running: the owner's answer, or what tables and logs say.
+        """Returns why the task is not running: the owner's answer, or what tables and logs say.
 
         Returns:
             At least `state`, and `why` as a sentence for people.

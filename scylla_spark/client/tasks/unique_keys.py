@@ -91,7 +91,7 @@ class UniqueKeys:
             return sender.finish(futures), held  # within the lock, so that whoever looks next sees them
 
     def _holders(self, commands: Sequence[Command]) -> list[TaskKey | None]:
-        """Who holds the key of each; None: nobody."""
+        """Returns who holds the key of each; None: nobody."""
         known = self._known({_name(one.key) for one in commands})
         reusable = {queue: self._is_reusable(queue) for queue in {one.queue for one in commands if known}}
 
@@ -138,7 +138,7 @@ class UniqueKeys:
 def sent_if_free(
     connection: Connection, keys: UniqueKeys, tasks: Iterable[Mapping[str, Any]], now: int
 ) -> EnqueueResult:
-    """What becomes of tasks that are given as `Scheduler.enqueue_many` takes them, each with its `uniqueness_key`.
+    """Returns what becomes of tasks that are given as `Scheduler.enqueue_many` takes them, each with its `uniqueness_key`.
 
     Args:
         connection: to the deployment.
@@ -184,7 +184,7 @@ def check_named(command: Command, uniqueness_key: object) -> None:
 
 
 def key_exists(command: Command, holder: TaskKey) -> ConflictError:
-    """What somebody is told whose key is held.
+    """Returns what somebody is told whose key is held.
 
     Args:
         command: of theirs.

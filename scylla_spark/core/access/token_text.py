@@ -53,7 +53,7 @@ def read_token(text: str) -> TokenText | None:
 
 
 def digest_of(token: TokenText) -> str:
-    """What is stored of the secret of a token."""
+    """Returns what is stored of the secret of a token."""
     return hashlib.blake2b(token.secret.encode(), digest_size=32, key=token.id.encode(), person=_PERSON).hexdigest()
 
 

@@ -160,7 +160,7 @@ class Engine:
         self._recorder.flush(now)
 
     def next_wake(self) -> int:
-        """When `tick` has something to do next, microseconds since the epoch; a far instant if nothing is planned."""
+        """Returns when `tick` has something to do next, microseconds since the epoch; a far instant if nothing is planned."""
         return min(
             self._expiries.next_us(),
             self._ready.next_us(self._ticked_us),
@@ -171,7 +171,7 @@ class Engine:
         )
 
     def take_actions(self) -> list[action.Action]:
-        """What the shell is asked to do since the last time, in order."""
+        """Returns what the shell is asked to do since the last time, in order."""
         return self._state.take_actions()
 
     # -- partitions -------------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ class Engine:
 
     @property
     def address(self) -> str:
-        """Where this process serves its state; stands in its fences."""
+        """Returns where this process serves its state; stands in its fences."""
         return self._ownership.address
 
     @address.setter
@@ -374,7 +374,7 @@ class Engine:
 
     @property
     def leases(self) -> Iterable[Lease]:
-        """What workers have."""
+        """Returns what workers have."""
         return self._book.all()
 
     def ended_leases(self) -> list[EndedLease]:
@@ -398,12 +398,12 @@ class Engine:
         return self._leases.sessions
 
     def scarcity(self, queue: str, now: int) -> Scarcity:
-        """What a queue has for workers here."""
+        """Returns what a queue has for workers here."""
         return self._leasing.scarcity(queue, now)
 
     @property
     def runs(self) -> Mapping[int, Run]:
-        """What executors have, by invocation id."""
+        """Returns what executors have, by invocation id."""
         return self._runs.by_id
 
     @property
@@ -413,7 +413,7 @@ class Engine:
 
     @property
     def held_bytes(self) -> int:
-        """How much all partitions hold in memory, about."""
+        """Returns how much all partitions hold in memory, about."""
         return self._state.meter.bytes
 
     @property
@@ -426,7 +426,7 @@ class Engine:
         return self._state.held(tenure)
 
     def policy(self, command: Command) -> HandlerPolicy:
-        """How a task is run here, by its handler and its queue."""
+        """Returns how a task is run here, by its handler and its queue."""
         return self._state.policy_of(command)
 
     def executor_of(self, command: Command) -> str:
@@ -451,7 +451,7 @@ class Engine:
         return self._ready.of(executor)
 
     def gate(self, queue: str) -> Gate:
-        """What may start of a queue here."""
+        """Returns what may start of a queue here."""
         return self._gates.of(queue)
 
     def rate_limit(self, command: Command, now: int) -> Hold | None:
@@ -459,7 +459,7 @@ class Engine:
         return self._rates.of(command, now)
 
     def held_up(self, partition: Partition) -> str:
-        """Why nothing of a partition starts now, whatever its queue; nothing if it may."""
+        """Returns why nothing of a partition starts now, whatever its queue; nothing if it may."""
         return self._release.held_up(partition)
 
     def take_defects(self) -> list[tuple[TaskKey, Exception]]:

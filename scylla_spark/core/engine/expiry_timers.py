@@ -54,7 +54,7 @@ class ExpiryTimers:
                 yield partition, lane, head
 
     def next_us(self) -> int:
-        """When the next timer is due, microseconds since the epoch; a far instant: there is none."""
+        """Returns when the next timer is due, microseconds since the epoch; a far instant: there is none."""
         timers = self._timers.marks
         while timers and timers[0][2] != timers[0][4].stamp:
             heappop(timers)

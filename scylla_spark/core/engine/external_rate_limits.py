@@ -76,7 +76,7 @@ class RateLimits:
         self._state.counts["rate_limits"] += 1
 
     def of(self, command: Command, now: int) -> Hold | None:
-        """What a task has to wait for longest; None: nothing."""
+        """Returns what a task has to wait for longest; None: nothing."""
         if not self._until_us:
             return None
         holds = [Hold(key, until) for key in self._keys(command) if (until := self._until_us.get(key, 0)) > now]
@@ -133,5 +133,5 @@ class RateLimits:
         self._next_us = min(self._until_us.values(), default=NEVER)
 
     def next_us(self) -> int:
-        """When `let_go` has something to do next."""
+        """Returns when `let_go` has something to do next."""
         return self._next_us

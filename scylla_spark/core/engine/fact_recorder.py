@@ -49,14 +49,14 @@ class Recorder:
                 self._send(partition)
 
     def sends_from(self, partition: Partition) -> int:
-        """When the partition's next group of facts is sent, if nothing else happens before; NEVER: there is none."""
+        """Returns when the partition's next group of facts is sent, if nothing else happens before; NEVER: there is none."""
         outbox = partition.outbox
         if not outbox.waiting or outbox.sending or not partition.deciding:
             return NEVER
         return 0 if partition.drain_by_us else max(outbox.send_by_us, self._gather_until_us)
 
     def next_us(self) -> int:
-        """When the next group of any partition is sent."""
+        """Returns when the next group of any partition is sent."""
         return min(map(self.sends_from, self._state.partitions.values()), default=NEVER)
 
     def _send(self, partition: Partition) -> None:

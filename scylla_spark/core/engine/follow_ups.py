@@ -66,7 +66,7 @@ class FollowUpsOfRuns:
         self._state.ask(action.SendFollowUps(number, key, found.decided_us, outcome.follow_ups))
 
     def ended(self, number: int, failure: Failure | None) -> Outcome | None:
-        """How an attempt has ended whose follow-ups were sent, or were not; None: it is not under way any more.
+        """Returns how an attempt has ended whose follow-ups were sent, or were not; None: it is not under way any more.
 
         Args:
             number: id of the invocation.

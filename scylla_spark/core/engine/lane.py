@@ -148,18 +148,18 @@ class Entry:
 
     @property
     def known(self) -> Known:
-        """What is known of its attempts."""
+        """Returns what is known of its attempts."""
         next_us = self.next_us if self.settled else 0
         return Known(False, self.attempt, self.used, next_us, self.work, self.error, self.place)
 
     @property
     def planned_us(self) -> int:
-        """When the next attempt could start at the earliest; its lateness counts from then."""
+        """Returns when the next attempt could start at the earliest; its lateness counts from then."""
         return could_start_us(self.next_us, self.data.enqueued_us)
 
     @property
     def expires_us(self) -> int:
-        """When it is not to start any more, microseconds since the epoch; NEVER_EXPIRES_US: never, or it has begun.
+        """Returns when it is not to start any more, microseconds since the epoch; NEVER_EXPIRES_US: never, or it has begun.
 
         A recorded attempt is a beginning, and so is a lease; a start that was only announced out of caution is none.
         """
@@ -188,7 +188,7 @@ class Entry:
 
 
 def left_behind(entry: Entry) -> WorkNote | None:
-    """What the next attempt of a task is to know, as a note for the fact of its start."""
+    """Returns what the next attempt of a task is to know, as a note for the fact of its start."""
     return entry.work.going_on() if entry.work is not None else None
 
 

@@ -14,7 +14,7 @@ FactIdentity = tuple[TaskKey, int, str, str | None]
 
 
 def identity_of(fact: Fact) -> FactIdentity:
-    """What tells the facts of a partition apart that are being written."""
+    """Returns what tells the facts of a partition apart that are being written."""
     return fact.key, fact.attempt, fact.outcome, fact.request_id
 
 

@@ -30,7 +30,7 @@ class Defects:
         self._met: list[tuple[TaskKey, Exception]] = []
 
     def take(self) -> list[tuple[TaskKey, Exception]]:
-        """What was met since the last time, for the shell to tell."""
+        """Returns what was met since the last time, for the shell to tell."""
         met, self._met = self._met, []
         return met
 

@@ -312,5 +312,5 @@ class Partition:
 
 
 def known_by(fact: Fact, offset: int) -> Known:
-    """What a fact that stands there tells of an attempt."""
+    """Returns what a fact that stands there tells of an attempt."""
     return Known(False, fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error, offset)

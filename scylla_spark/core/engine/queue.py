@@ -93,7 +93,7 @@ class Gate:
 
     @property
     def next_us(self) -> int:
-        """When the rate allows the next start: it is always reckoned by the rate, and the share of it, as they are now."""
+        """Returns when the rate allows the next start: it is always reckoned by the rate, and the share of it, as they are now."""
         return int(self._started_us + self._step_us) if self._step_us and self._started_us else 0
 
     @property
@@ -110,7 +110,7 @@ class Gate:
         )
 
     def opens_us(self) -> int | None:
-        """When the rate allows the next start, if nothing but the rate forbids it."""
+        """Returns when the rate allows the next start, if nothing but the rate forbids it."""
         if not self._step_us or self.limits.paused or (self._slots is not None and self.running >= self._slots):
             return None
         return self.next_us
@@ -212,7 +212,7 @@ class Gate:
         return ordering_id.partition(self.limits.group_separator)[0]
 
     def limit(self, now: int) -> str:
-        """Which limit of the queue as a whole holds its tasks back now: paused, concurrency or rate; or nothing."""
+        """Returns which limit of the queue as a whole holds its tasks back now: paused, concurrency or rate; or nothing."""
         if self.limits.paused:
             return "paused"
         if self._slots is not None and self.running >= self._slots:
@@ -293,7 +293,7 @@ class Gates:
         return queue if queue in self._gates else UNLISTED
 
     def of(self, queue: str) -> Gate:
-        """What may start of a queue."""
+        """Returns what may start of a queue."""
         return self._gates.get(queue) or self._gates[UNLISTED]
 
     def share(self, owned: frozenset[int], partitions: int) -> None:

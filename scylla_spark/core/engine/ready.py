@@ -169,7 +169,7 @@ class ReadyLanes:
             yield from (place for heap in heaps.values() for place in heap.marks if not place.void)
 
     def next_us(self, after_us: int) -> int:
-        """When the rate of a queue lets its next lane start; NEVER: no rate holds one back.
+        """Returns when the rate of a queue lets its next lane start; NEVER: no rate holds one back.
 
         Args:
             after_us: only later than this: what was open by then, something else holds back.

@@ -66,7 +66,7 @@ class RecentlyEnded:
         return floor
 
     def _span_us(self, now: int) -> int:
-        """How long a generation lasts: longer, where the oldest has been there for long."""
+        """Returns how long a generation lasts: longer, where the oldest has been there for long."""
         return (now - self._generations[0].born_us) // _GENERATIONS
 
 

@@ -80,7 +80,7 @@ class Release:
         self._start_by_us = 0
 
     def held_up(self, partition: Partition) -> str:
-        """Why nothing of a partition starts now, whatever its queue; nothing if it may."""
+        """Returns why nothing of a partition starts now, whatever its queue; nothing if it may."""
         limits, outbox = self._state.limits, partition.outbox
         if partition.stalled or len(outbox.unrecorded) >= limits.max_unrecorded:
             return "its outcomes are not being recorded; is Kafka reachable?"
@@ -170,7 +170,7 @@ class Release:
         return 1
 
     def _train_length(self, turn: _Turn, head: Entry) -> int:
-        """How many tasks of a lane may be released together: a batch, or what a replay lane does in a moment."""
+        """Returns how many tasks of a lane may be released together: a batch, or what a replay lane does in a moment."""
         if not turn.gate.limits.replay or turn.gate.limited or turn.policy.alone:
             return turn.policy.max_batch
         average_us = self._durations.average_us(head.data.handler or turn.policy.handler)

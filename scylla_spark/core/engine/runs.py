@@ -93,7 +93,7 @@ class Runs:
         return run
 
     def of_queue(self, queue: str) -> list[Run]:
-        """What is under way of a queue."""
+        """Returns what is under way of a queue."""
         return [run for run in self.by_id.values() if run.invocation.queue == queue]
 
     def regate(self, runs: Iterable[Run], gate: Gate) -> None:
@@ -136,7 +136,7 @@ class Runs:
             heappush(self._handed, (now + LONG_RUN_US, number))
 
     def next_look_us(self) -> int:
-        """When something may have run for a second without a start fact; NEVER: nothing is under way."""
+        """Returns when something may have run for a second without a start fact; NEVER: nothing is under way."""
         while self._handed and self._handed[0][1] not in self.by_id:
             heappop(self._handed)
         return self._handed[0][0] if self._handed else NEVER

@@ -66,5 +66,5 @@ class Shares:
 
 
 def most_of(children: int) -> int:
-    """How many of so many children one queue may hold: all but the last fifth, at least one; 0: a single child is not shared."""
+    """Returns how many of so many children one queue may hold: all but the last fifth, at least one; 0: a single child is not shared."""
     return children - max(1, children // _FIFTH) if children > 1 else 0

@@ -48,7 +48,7 @@ class EngineState:
         self._actions.append(item)
 
     def take_actions(self) -> list[action.Action]:
-        """What has been asked since the last time, in order."""
+        """Returns what has been asked since the last time, in order."""
         taken, self._actions = self._actions, []
         return taken
 

@@ -78,7 +78,7 @@ class Unloading:
         return False
 
     def _starts_us(self, command: Command, now: int) -> int:
-        """When a task may start, by its time, a rate limit that it waits for, and what is fixed for this process."""
+        """Returns when a task may start, by its time, a rate limit that it waits for, and what is fixed for this process."""
         if self._is_parked(command):
             return NEVER
         hold = self._rates.of(command, now)
@@ -113,7 +113,7 @@ class Unloading:
         self.choked = choked
 
     def _kept(self) -> int:
-        """How many tasks a lane that runs may keep."""
+        """Returns how many tasks a lane that runs may keep."""
         return self._keep or _DEEP * self._state.limits.lane_depth
 
     def _trim_all(self, now: int) -> None:

@@ -156,7 +156,7 @@ class Waiting:
                 self.settle(partition, lane, now)
 
     def next_us(self) -> int:
-        """When the next timer is due, microseconds since the epoch; NEVER: there is none."""
+        """Returns when the next timer is due, microseconds since the epoch; NEVER: there is none."""
         if (self._ready.swept or self._pulls.swept) and any(gate.holds_back for gate in self._gates.all()):
             return 0
         timers = self._timers.marks

@@ -184,7 +184,7 @@ def partition_of_token(token: str) -> int | None:
 
 
 def digest_of_token(token: str) -> str:
-    """What logs and tables hold of a token."""
+    """Returns what logs and tables hold of a token."""
     return hashlib.blake2b(token.encode(errors="replace"), digest_size=16).hexdigest()
 
 

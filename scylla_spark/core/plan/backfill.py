@@ -44,7 +44,7 @@ def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calenda
 
 
 def watched_table(entry: Entry) -> OnTable:
-    """What of a table a schedule watches, whose past versions can be run.
+    """Returns what of a table a schedule watches, whose past versions can be run.
 
     Args:
         entry: of the schedule.

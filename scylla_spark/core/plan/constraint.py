@@ -132,7 +132,7 @@ class TimeRange:
         return minute >= self.begin or minute < self.end
 
     def _next_begin(self, now: int, offset: int) -> int:
-        """When the range begins, or a clock is set before, which may bring it nearer."""
+        """Returns when the range begins, or a clock is set before, which may bring it nearer."""
         here = zone.local(now, offset)
         begin = here.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(minutes=self.begin)
         at_us = zone.instant(begin if begin > here else begin + timedelta(days=1), offset)

@@ -116,7 +116,7 @@ class Defects:
                 self._note(entry.name, again)
 
     def take(self) -> list[Defect]:
-        """What was met since the last time, for the shell to tell."""
+        """Returns what was met since the last time, for the shell to tell."""
         met, self._met = self._met, []
         return met
 

@@ -38,7 +38,7 @@ class HandlerRuns:
             self._begins(run.key, self._state.handlers.get(run.key, entry.handler))
 
     def active(self, handler: str, now: int) -> int:
-        """How many runs of a handler are active; of a backfill's lane, in which the others wait, one is.
+        """Returns how many runs of a handler are active; of a backfill's lane, in which the others wait, one is.
 
         Args:
             handler: its name.
@@ -48,7 +48,7 @@ class HandlerRuns:
         return found.count(now) if found is not None else 0
 
     def last_success_us(self, handler: str) -> int | None:
-        """When the last successful run of a handler ended; None: none is known."""
+        """Returns when the last successful run of a handler ended; None: none is known."""
         return self._state.successes.get(handler)
 
     def _watch(self, change: Change) -> None:

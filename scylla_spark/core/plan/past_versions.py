@@ -28,7 +28,7 @@ def leaf_of(entry: Entry, source: Source) -> int | None:
 
 
 def seen_by(entry: Entry, leaf: int, source: Source, versions: Versions) -> Latch:
-    """What a run of past versions has seen, as if its trigger had fired on them.
+    """Returns what a run of past versions has seen, as if its trigger had fired on them.
 
     Args:
         entry: of its schedule.

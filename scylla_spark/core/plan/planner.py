@@ -238,7 +238,7 @@ class Planner:
         self._telling.tell_later(at._replace(item=at.item + 1), now)
 
     def watched(self) -> Mapping[Place, Wanted]:
-        """Which tables are to be looked at, by leaf."""
+        """Returns which tables are to be looked at, by leaf."""
         listeners = self._definitions.listeners
         return self.tables.wanted(
             lambda: {name for key, names in listeners.items() if key.startswith("table:") for name in names}
@@ -329,7 +329,7 @@ class Planner:
 
     @property
     def next_wake_us(self) -> int | None:
-        """When `tick` has something to do; None: never, as things are."""
+        """Returns when `tick` has something to do; None: never, as things are."""
         return self._timers.next_us
 
     @property

@@ -140,7 +140,7 @@ def is_same_work(one: str, other: str) -> bool:
 
 
 def _overlap_of(trigger: Trigger) -> Overlap:
-    """What a schedule does that does not say: times may be skipped, what has come in is never lost."""
+    """Returns what a schedule does that does not say: times may be skipped, what has come in is never lost."""
     timed = all(isinstance(leaf, AtTimes) for leaf in leaves(trigger))
     return "skip" if timed else "buffer_all"
 

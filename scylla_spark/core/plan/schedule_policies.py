@@ -29,7 +29,7 @@ def runs_each(schedule: Schedule) -> bool:
 
 
 def no_place_words(entry: Entry) -> str:
-    """Why a time of a schedule waits before it is decided, for people; empty: there is a place for it."""
+    """Returns why a time of a schedule waits before it is decided, for people; empty: there is a place for it."""
     schedule = entry.schedule
     if entry.has_no_room and (runs_each(schedule) or schedule.policies.catch_up == "all"):
         return f"{len(entry.runs)} runs are active"
@@ -95,6 +95,6 @@ def expires_ms(schedule: Schedule, job: Job, starts_us: int) -> int | None:
 
 
 def expired_words(schedule: Schedule) -> str:
-    """Why a run that would have expired is not launched, for people."""
+    """Returns why a run that would have expired is not launched, for people."""
     span = duration_text(timedelta(milliseconds=schedule.work.expires_ms or 0))
     return f"it expires {span} after its planned time, and had not begun by then"

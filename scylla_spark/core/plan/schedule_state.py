@@ -84,7 +84,7 @@ def _unasked(_: FireTimes) -> bool:
 
 
 def _collected(entry: Entry, now: int) -> Mapping[int, Latch]:
-    """What the round has seen that is collected; one that has waited for too long is dropped with the next thing that comes."""
+    """Returns what the round has seen that is collected; one that has waited for too long is dropped with the next thing that comes."""
     job = entry.collecting
     if job is None or job.first_us + entry.schedule.policies.timeout_us <= now:
         return {}

@@ -43,7 +43,7 @@ EVERY_NAME: Final = _OF_ALL.union(*_OF_KIND.values())
 
 
 def names_of(trigger: Trigger) -> frozenset[str]:
-    """What fires of such a trigger know, for templates."""
+    """Returns what fires of such a trigger know, for templates."""
     return _OF_ALL.union(*(_OF_KIND.get(type(node), ()) for node, _ in nodes(trigger)))
 
 

@@ -53,7 +53,7 @@ def was_run(state: PlanState, key: TaskKey) -> bool:
 
 
 def upstream_of(fact: Fact, schedule: str, handler: str, planned: str) -> dict[str, Any]:
-    """What templates may know of the end of a task, by name.
+    """Returns what templates may know of the end of a task, by name.
 
     Args:
         fact: the end.
@@ -77,7 +77,7 @@ def upstream_of(fact: Fact, schedule: str, handler: str, planned: str) -> dict[s
 
 
 def _value(result: str | None) -> Any:
-    """What a run has returned; the text of it, if it is too large, or nothing that a record of ours can hold."""
+    """Returns what a run has returned; the text of it, if it is too large, or nothing that a record of ours can hold."""
     if result is None or len(result) > _MOST_VALUE_CHARS:
         return result
     try:
@@ -90,7 +90,7 @@ def _value(result: str | None) -> Any:
 
 
 def _levels(value: Any) -> int:
-    """How deep a value goes, at most one more than is allowed."""
+    """Returns how deep a value goes, at most one more than is allowed."""
     within, levels = [value], 0
     while within and levels <= _MOST_LEVELS:
         within = [item for one in within for item in _items(one)]

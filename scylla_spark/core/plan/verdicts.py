@@ -75,7 +75,7 @@ def seen_of(entry: Entry, job: Job) -> dict[str, Any]:
 
 
 def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
-    """What templates may know of a launch.
+    """Returns what templates may know of a launch.
 
     Args:
         entry: the schedule.

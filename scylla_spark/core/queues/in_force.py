@@ -34,11 +34,11 @@ class QueuesInForce:
         self._now = now  # replaced, so that nobody reads half of it
 
     def of(self, queue: str) -> Queue | None:
-        """What is in force of a queue; None: it is not listed, and has no limits."""
+        """Returns what is in force of a queue; None: it is not listed, and has no limits."""
         return self._now.get(queue)
 
     def all(self) -> Mapping[str, Queue]:
-        """What is in force, by name of the queue."""
+        """Returns what is in force, by name of the queue."""
         return self._now
 
     def listed(self) -> list[str]:

@@ -130,7 +130,7 @@ class Command(NamedTuple):
 
     @property
     def expires_us(self) -> int | None:
-        """When the task expires unless it has begun, microseconds since the epoch; None: never."""
+        """Returns when the task expires unless it has begun, microseconds since the epoch; None: never."""
         return None if self.expires_ms is None else self.key.time_us + self.expires_ms * 1000
 
     def invocation(

@@ -71,7 +71,7 @@ def read_line(text: bytes) -> list[Any]:
 
 
 def read_request(text: bytes) -> tuple[str, tuple[Any, ...]]:
-    """What the API says to a desk: its kind, and its values, of the types that they should be.
+    """Returns what the API says to a desk: its kind, and its values, of the types that they should be.
 
     The `until_us` of a call is how long it may wait, in microseconds.
 
@@ -107,7 +107,7 @@ class Handshake(NamedTuple):
     caller: str
 
     def proof(self, secret: str, speaker: str) -> str:
-        """What only those can say who know the secret; `speaker` is `CALLER` or `WELCOME`."""
+        """Returns what only those can say who know the secret; `speaker` is `CALLER` or `WELCOME`."""
         text = to_json((VERSION, speaker, *self))
         return hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
 

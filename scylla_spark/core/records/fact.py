@@ -131,7 +131,7 @@ class Fact(NamedTuple):
 
     @property
     def brief_error(self) -> LastError | None:
-        """Why it did not succeed, as the next attempt is told."""
+        """Returns why it did not succeed, as the next attempt is told."""
         return self.failure.brief if self.failure is not None else None
 
     @property
@@ -410,7 +410,7 @@ def _decoded(value: bytes | None) -> OutcomeRecord | Unreadable:
 
 
 def _address(envelope: Any, version: int) -> str:
-    """Where the owner serves its state; a newer version may say it in another way."""
+    """Returns where the owner serves its state; a newer version may say it in another way."""
     try:
         address: str = fact_fields.read_address(envelope.get("address"))
         return address

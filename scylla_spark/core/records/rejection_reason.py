@@ -28,7 +28,7 @@ def said(code: str, detail: str) -> Reason:
 
 
 def of_form(error: ValidationError) -> Reason:
-    """What the first thing is that is wrong with a record's form; a version above ours comes before all others."""
+    """Returns what the first thing is that is wrong with a record's form; a version above ours comes before all others."""
     errors = error.errors(include_url=False, include_input=False)
     newer = [each for each in errors if each["loc"] == ("version",) and each["type"] == "less_than_equal"]
     first = (newer or errors)[0]

@@ -125,7 +125,7 @@ class Mark(NamedTuple):
 
     @property
     def basis(self) -> Basis:
-        """How far tables are at least that are read after this mark."""
+        """Returns how far tables are at least that are read after this mark."""
         return Basis(self.tasks_offset, self.outcomes_offset)
 
 

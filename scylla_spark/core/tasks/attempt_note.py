@@ -18,7 +18,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def checked_progress(value: object) -> float:
-    """What a handler says of how far it is, wherever it runs, as a number from 0 to 1.
+    """Returns what a handler says of how far it is, wherever it runs, as a number from 0 to 1.
 
     Args:
         value: as the handler gives it.
@@ -32,7 +32,7 @@ def checked_progress(value: object) -> float:
 
 
 def checked_note(text: object) -> str:
-    """What a handler says in words of what it is at, wherever it runs, as it goes to its dispatcher.
+    """Returns what a handler says in words of what it is at, wherever it runs, as it goes to its dispatcher.
 
     Args:
         text: as the handler gives it.
@@ -174,14 +174,14 @@ class WorkNote(NamedTuple):
 
     @property
     def decided_us(self) -> int:
-        """When an attempt had succeeded whose follow-ups were to be sent then, microseconds since the epoch; 0: none had.
+        """Returns when an attempt had succeeded whose follow-ups were to be sent then, microseconds since the epoch; 0: none had.
 
         It counts for all later attempts, so that these send the same follow-ups under the same keys.
         """
         return self.since_us if self.lease is None else 0
 
     def going_on(self) -> WorkNote | None:
-        """What the next attempt is to know; None: nothing."""
+        """Returns what the next attempt is to know; None: nothing."""
         if self.checkpoint is None and not self.decided_us:
             return None
         return WorkNote(since_us=self.decided_us, checkpoint=self.checkpoint)

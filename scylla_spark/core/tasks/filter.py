@@ -246,7 +246,7 @@ def _instant(term: _Term, now: int) -> Range:
 
 
 def _moment(value: _Value, now: int) -> tuple[int, int]:
-    """Where a time begins, and how long it is: a day, or an instant."""
+    """Returns where a time begins, and how long it is: a day, or an instant."""
     text = value.text
     hint = "Write 2026-12-01, 2026-12-01T09:00:00Z, now, -2h or +30m."
     try:

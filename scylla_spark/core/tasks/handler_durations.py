@@ -34,7 +34,7 @@ class HandlerDurations:
         return self._average.get(handler)
 
     def depth(self, handler: str) -> int:
-        """How many calls one child may have at a time: many of a fast handler, 1 of an unknown or slow one."""
+        """Returns how many calls one child may have at a time: many of a fast handler, 1 of an unknown or slow one."""
         average = self._average.get(handler)
         if average is None or average > SLOW_US:
             return 1

@@ -55,7 +55,7 @@ def check_levels(text: str) -> None:
 
 
 def size_of(text: str) -> int:
-    """How many bytes a text takes."""
+    """Returns how many bytes a text takes."""
     return len(text) if text.isascii() else len(text.encode())
 
 

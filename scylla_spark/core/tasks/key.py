@@ -243,7 +243,7 @@ def planned_at(uniqueness_key: str) -> datetime | None:
 
 
 def run_name(uniqueness_key: str) -> RunName | None:
-    """What a uniqueness key says of a run; None: it is none of a run."""
+    """Returns what a uniqueness key says of a run; None: it is none of a run."""
     found = _RUN.fullmatch(uniqueness_key)
     if found is None:
         return None

@@ -126,7 +126,7 @@ def read_links(text: str | None) -> tuple[OutputLink, ...]:
 
 
 def outputs_place(key: TaskKey, attempt: int, partitions: int) -> str:
-    """Where the files of an attempt lie: partition/hour/digest of the key/attempt, so that whole hours can be deleted.
+    """Returns where the files of an attempt lie: partition/hour/digest of the key/attempt, so that whole hours can be deleted.
 
     Args:
         key: of the task.

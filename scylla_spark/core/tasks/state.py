@@ -18,7 +18,7 @@ ATTEMPT_ORDER_SQL: Final = ("attempt", SETTLED_SQL, "fact_offset")
 
 
 def attempt_order(attempt: int, outcome: str, fact_offset: int) -> tuple[int, bool, int]:
-    """What attempts are sorted by in Python, the newest last.
+    """Returns what attempts are sorted by in Python, the newest last.
 
     Args:
         attempt: its number.
@@ -127,7 +127,7 @@ def first_reason(conditions: Iterable[Condition]) -> str:
 
 
 def could_start_us(due_us: int, enqueued_us: int) -> int:
-    """When an attempt could start at the earliest: when it was due, or at the enqueueing of its task if that was later.
+    """Returns when an attempt could start at the earliest: when it was due, or at the enqueueing of its task if that was later.
 
     Args:
         due_us: scheduled time of its task, or the end of the wait after the attempt before.
@@ -137,7 +137,7 @@ def could_start_us(due_us: int, enqueued_us: int) -> int:
 
 
 def lateness_us(at_us: int, planned_us: int) -> int:
-    """How late an attempt is that starts at an instant; 0 where the clocks of two machines make it early.
+    """Returns how late an attempt is that starts at an instant; 0 where the clocks of two machines make it early.
 
     Args:
         at_us: its start, or now for one that has not started.

@@ -137,7 +137,7 @@ class TaskStatus:
 
 
 def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, fresh: bool = True) -> TaskStatus:
-    """How the task of a key stands.
+    """Returns how the task of a key stands.
 
     Args:
         key: identity.
@@ -228,7 +228,7 @@ def _span(ms: int | None) -> timedelta | None:
 
 
 def _read(text: str | None) -> Any:
-    """What a worker reported, if that is JSON: any program may have written the fact."""
+    """Returns what a worker reported, if that is JSON: any program may have written the fact."""
     try:
         return None if text is None else read_json(text)
     except ValueError:

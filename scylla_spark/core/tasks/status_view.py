@@ -31,13 +31,13 @@ def run_view(key: TaskKey) -> dict[str, Any]:
 
 
 def status_view(status: TaskStatus) -> dict[str, Any]:
-    """How a task stands, without its error and its attempts."""
+    """Returns how a task stands, without its error and its attempts."""
     unique = OPEN_NAME if status.unique else None
     return run_view(status.key) | {name: _plain(getattr(status, name)) for name in _STATUS} | {"unique": unique}
 
 
 def attempt_fields(attempt: Attempt) -> dict[str, Any]:
-    """How one attempt stands, without its error and its files."""
+    """Returns how one attempt stands, without its error and its files."""
     return {"attempt": attempt.number} | {name: _plain(getattr(attempt, name)) for name in _ATTEMPT}
 
 

@@ -69,7 +69,7 @@ class ScanRow(NamedTuple):
 
     @property
     def known(self) -> Known:
-        """What it tells of attempts."""
+        """Returns what it tells of attempts."""
         if not self.attempt:
             return NOTHING
         return Known(False, self.attempt, self.used, self.next_us, self.work, self.error, self.place)

@@ -143,7 +143,7 @@ class Task:
 
     @property
     def scheduled_time(self) -> datetime:
-        """When it is due, aware UTC; of runs of schedules the context has the planned time."""
+        """Returns when it is due, aware UTC; of runs of schedules the context has the planned time."""
         return self.key.scheduled_time
 
 
@@ -369,7 +369,7 @@ class TaskContext:
 
     @property
     def log(self) -> logging.Logger:
-        """Where a handler says what it does: its records stand with the lines of the attempt, `extra` as fields."""
+        """Returns where a handler says what it does: its records stand with the lines of the attempt, `extra` as fields."""
         return logging.getLogger("scylla_spark.task")
 
 
@@ -484,7 +484,7 @@ class Failure(NamedTuple):
 
     @property
     def brief(self) -> LastError:
-        """What the next attempt is told of it."""
+        """Returns what the next attempt is told of it."""
         return LastError(self.kind, self.message[:MAX_LAST_ERROR_CHARS])
 
 

@@ -114,7 +114,7 @@ class ConnectPool:
         return {}
 
     def rooms(self) -> dict[str, int]:
-        """How many more tasks would run; none until there is a server, and always some where all are refused.
+        """Returns how many more tasks would run; none until there is a server, and always some where all are refused.
 
         What a session has not been released of takes room still, so a server that does not answer is not given more and more.
         """
@@ -128,11 +128,11 @@ class ConnectPool:
         return {_NAME: max(0, self._pool.rooms()[_NAME] - unreleased)}
 
     def running(self) -> Mapping[int, int]:
-        """Which tasks run, and since when."""
+        """Returns which tasks run, and since when."""
         return self._pool.running() if self._pool is not None else {}
 
     def notes(self) -> Mapping[int, WorkNote]:
-        """What they say of their work."""
+        """Returns what they say of their work."""
         return self._pool.notes() if self._pool is not None else {}
 
     def submit(self, batch: Sequence[Invocation]) -> None:

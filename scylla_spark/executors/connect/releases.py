@@ -74,7 +74,7 @@ class Releases:
 
     @property
     def unreleased(self) -> int:
-        """How many attempts have ended whose sessions may have something running."""
+        """Returns how many attempts have ended whose sessions may have something running."""
         with self._changed:
             return sum(len(ends.unreleased) for ends in self._ends)
 
@@ -115,7 +115,7 @@ class Releases:
             self._sink(ends.outcomes)
 
     def _next(self) -> _Ends | None:
-        """What is handed on next; None: there will be nothing."""
+        """Returns what is handed on next; None: there will be nothing."""
         with self._changed:
             self._changed.wait_for(self._is_ready)
             self._changed.notify_all()  # who stops waits until there is nothing left

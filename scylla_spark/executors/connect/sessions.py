@@ -43,7 +43,7 @@ class Endpoint(NamedTuple):
         return str(uuid.uuid5(uuid.UUID(self.salt), str(number)))
 
     def address(self, number: int) -> str:
-        """What PySpark needs to know to open or release the session of an invocation."""
+        """Returns what PySpark needs to know to open or release the session of an invocation."""
         token = f"token={quote(self.token, safe='')};" if self.token else ""
         return f"{self.url.rstrip('/')}/;{token}user_id={_USER};session_id={self.session_id(number)}"
 

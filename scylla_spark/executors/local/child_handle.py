@@ -38,7 +38,7 @@ RECLAIM_US: Final = 1_000  # from revoking to reclaiming: far longer than any st
 
 
 def timeout_us(call: Call) -> int:
-    """How long a call may run: the longest timeout of its tasks."""
+    """Returns how long a call may run: the longest timeout of its tasks."""
     return max(item.timeout_ms for item in call) * 1000
 
 

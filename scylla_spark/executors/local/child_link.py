@@ -107,7 +107,7 @@ class ChildLink:
             self._logs.end()
 
     def notes_of(self, order: Order, extended: Callable[[int], object] | None = None) -> CallNotes | None:
-        """Where a call says something; None: it is given nothing to say it with.
+        """Returns where a call says something; None: it is given nothing to say it with.
 
         Args:
             order: of the call.

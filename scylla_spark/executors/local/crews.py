@@ -96,7 +96,7 @@ class InTurn:
         return self.backlog.ready < ready
 
     def missing(self, now: int) -> int:
-        """How many children to start, because work waits that the present ones will not do soon."""
+        """Returns how many children to start, because work waits that the present ones will not do soon."""
         head, limits = self.backlog.head(), self._limits
         present = sum(not child.ending for child in self.children.values())
         wanted = limits.min_children - present
@@ -160,7 +160,7 @@ class OnLoop:
         self._at_once = info.concurrency or 1
 
     def room(self, now: int) -> int:
-        """How many more calls would run now."""
+        """Returns how many more calls would run now."""
         return max(0, self._free - len(self.backlog))
 
     @property

@@ -183,7 +183,7 @@ class ForkserverHandle:
             self.control.send(json.dumps(ForkserverOrder("kill", child, grace_ms)).encode())
 
     def messages(self) -> list[News] | None:
-        """What it has said since the last call, without waiting; None when it is dead, or says what no forkserver does."""
+        """Returns what it has said since the last call, without waiting; None when it is dead, or says what no forkserver does."""
         found: list[News] = []
         while not self._babbles:
             try:

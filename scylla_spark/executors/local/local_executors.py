@@ -108,18 +108,18 @@ class LocalExecutors:
         return self._shared.handlers()
 
     def rooms(self) -> dict[str, int]:
-        """How many more tasks would run, by executor name; where all are refused, always some, so that they fail soon."""
+        """Returns how many more tasks would run, by executor name; where all are refused, always some, so that they fail soon."""
         rooms = {f"own/{name}": _ROOM for name in self._refusals}
         for pool in self._pools:
             rooms |= pool.rooms()
         return rooms
 
     def running(self) -> dict[int, int]:
-        """Which tasks run, and since when."""
+        """Returns which tasks run, and since when."""
         return {number: began for pool in self._pools for number, began in pool.running().items()}
 
     def notes(self) -> dict[int, WorkNote]:
-        """What they say of their work."""
+        """Returns what they say of their work."""
         return {number: note for pool in self._pools for number, note in pool.notes().items()}
 
     def submit(self, batch: Sequence[Invocation]) -> None:

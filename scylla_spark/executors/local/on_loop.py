@@ -183,7 +183,7 @@ class OnLoop:
 
 
 def _verdict_of(task: asyncio.Task[Verdict], told: str) -> Verdict:
-    """What becomes of a call; one that returns has succeeded although it was told to end, unless its time was over.
+    """Returns what becomes of a call; one that returns has succeeded although it was told to end, unless its time was over.
 
     Args:
         task: of its handler; it is over.

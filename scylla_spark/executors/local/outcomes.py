@@ -90,7 +90,7 @@ def late(call: Call, report: Report, now: Moment) -> list[Outcome]:
 
 
 def _started_us(report: Report, now: Moment) -> int:
-    """When a reported call began: what the child's wall clock said, unless ours makes that impossible."""
+    """Returns when a reported call began: what the child's wall clock said, unless ours makes that impossible."""
     latest = now.wall_us - report.duration_us
     return report.started_us if latest - _PLAUSIBLE_US < report.started_us <= latest + _SKEW_US else latest
 

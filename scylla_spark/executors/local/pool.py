@@ -139,7 +139,7 @@ class LocalPool:
         return dict(self._forkserver.handlers)
 
     def rooms(self) -> dict[str, int]:
-        """How many more invocations would run, or be next in a child that does fast ones, by executor name; 0: hold back."""
+        """Returns how many more invocations would run, or be next in a child that does fast ones, by executor name; 0: hold back."""
         with self._lock:
             rooms = self._supervisor.rooms()
             return dict.fromkeys(rooms, 0) if self._forkserver_died else rooms
@@ -150,7 +150,7 @@ class LocalPool:
             return self._supervisor.running(Moment(*both_us()))
 
     def notes(self) -> dict[int, WorkNote]:
-        """What calls say of their work while they run, of those that have said something since the last time."""
+        """Returns what calls say of their work while they run, of those that have said something since the last time."""
         speakers = [child for child in list(self._supervisor.children.values()) if child.heard.news]
         if not speakers:  # nearly always, and then the lock is not waited for
             return {}

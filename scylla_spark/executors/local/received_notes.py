@@ -80,11 +80,11 @@ class Heard:
         return report._replace(work=note, follow_ups=asked.all() if asked is not None else ())
 
     def of(self, number: int) -> WorkNote | None:
-        """What a call has said."""
+        """Returns what a call has said."""
         return self._notes.get(number)
 
     def pop(self, number: int) -> WorkNote | None:
-        """What a call has said, for the last time."""
+        """Returns what a call has said, for the last time."""
         if not self._notes:
             return None
         self.news.discard(number)

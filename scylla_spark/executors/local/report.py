@@ -229,7 +229,7 @@ def _with_result(text: object, outcome: str) -> TaskEnd:
 
 
 def _flaw(text: str) -> tuple[str, str] | None:
-    """Why a result cannot be kept, as kind and message; None if it can."""
+    """Returns why a result cannot be kept, as kind and message; None if it can."""
     try:
         size = size_of(text)
         if size > MAX_RESULT_BYTES:

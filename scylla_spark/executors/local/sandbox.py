@@ -88,7 +88,7 @@ def environment(given: Mapping[str, str], isolation: Isolation) -> dict[str, str
 
 
 def cage(asked: Sandboxed) -> Cage:
-    """What to put before a command so that it runs in the sandbox of a handler.
+    """Returns what to put before a command so that it runs in the sandbox of a handler.
 
     Raises:
         ConfigError: there can be no sandbox on this machine, or it would show what it must not.
@@ -152,7 +152,7 @@ def _bounded(place: str, size: int) -> list[str]:
 
 
 def _shown(asked: Sandboxed) -> list[Path]:
-    """What of this machine can be read beside the system, outer folders first."""
+    """Returns what of this machine can be read beside the system, outer folders first."""
     prefixes = {Path(one) for one in (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)}
     prefixes |= {one.resolve() for one in prefixes}
     found = {one for one in prefixes if not _is_system(one)}
@@ -184,7 +184,7 @@ def _import_path(modules: Sequence[str]) -> set[Path]:
 
 
 def _importable(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
-    """What Python can import from a folder, and nothing else that lies there; where it is a file, the file."""
+    """Yields what Python can import from a folder, and nothing else that lies there; where it is a file, the file."""
     if folder.is_file():
         yield folder
         return
@@ -206,7 +206,7 @@ def _is_package(folder: Path) -> bool:
 
 
 def _to_be_covered(hidden: Sequence[Path], shown: Sequence[Path]) -> list[Path]:
-    """What must not be seen and lies in what can be."""
+    """Returns what must not be seen and lies in what can be."""
     real = {one.absolute() for one in hidden} | {one.resolve() for one in hidden}
     return sorted(one for one in real if one.exists() and any(one.is_relative_to(each) for each in shown))
 

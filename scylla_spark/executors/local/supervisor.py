@@ -145,7 +145,7 @@ class Supervisor:
         )
 
     def rooms(self) -> dict[str, int]:
-        """How many more calls would run or be next in a child, by the name of their executor."""
+        """Returns how many more calls would run or be next in a child, by the name of their executor."""
         if self._stop_us:
             return dict.fromkeys(self._crews, 0)
         now = boot_us()
@@ -362,7 +362,7 @@ class Supervisor:
         return min(due, now + _TICK_US) if child.on_loop and child.waiting else due
 
     def _reason(self, child: ChildHandle, now: int) -> tuple[str, Sequence[int], int]:
-        """Why the child must be killed now, or nothing; because of which calls; and when to ask again (0: nothing runs)."""
+        """Returns why the child must be killed now, or nothing; because of which calls; and when to ask again (0: nothing runs)."""
         # a loop cancels by itself what has run too long
         victims, due = child.overdue(now, self.limits.grace_ms * 1000 if child.on_loop else 0)
         if victims:

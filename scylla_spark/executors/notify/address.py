@@ -108,7 +108,7 @@ def _is_fine(address: _Address, *, private: bool) -> bool:
 
 
 def _meant(address: _Address) -> Sequence[_Address]:
-    """What an address may stand for: mostly itself; nothing where it carries an address, and that is nobody's."""
+    """Returns what an address may stand for: mostly itself; nothing where it carries an address, and that is nobody's."""
     if isinstance(address, IPv4Address) or address in _OF_IPV6:
         return [address]
     if inner := address.ipv4_mapped or address.sixtofour:

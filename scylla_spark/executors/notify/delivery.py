@@ -88,7 +88,7 @@ def _by_webhook(payload: Mapping[str, Any], channel: NotifyChannel, settings: No
 
 
 def judged(answer: Answer, now: int, channel: NotifyChannel) -> Delivered:
-    """What an answer means.
+    """Returns what an answer means.
 
     Args:
         answer: of the receiver.
@@ -114,7 +114,7 @@ def _shown(text: str, channel: NotifyChannel, *, is_cut: bool = False) -> str:
 
 
 def _asked_ms(text: str | None, now: int) -> int:
-    """What a Retry-After says, seconds or a date, of at most an hour; 0: nothing that can be read."""
+    """Returns what a Retry-After says, seconds or a date, of at most an hour; 0: nothing that can be read."""
     if text is None:
         return 0
     try:

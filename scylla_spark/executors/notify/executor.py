@@ -80,7 +80,7 @@ class NotifyExecutor:
             return {NAME: max(_MOST - len(self._backlog) - self._busy, 0)}
 
     def running(self) -> Mapping[int, int]:
-        """What is being sent, and since when."""
+        """Returns what is being sent, and since when."""
         with self._news:
             return dict(self._running)
 

@@ -107,7 +107,7 @@ def read_ends(body: Sequence[Any]) -> tuple[list[Any], Rooms]:
 
 
 def read_rooms(value: object) -> Rooms:
-    """What a worker would take, by executor name.
+    """Returns what a worker would take, by executor name.
 
     Raises:
         ProtocolError: it is not of that form.
@@ -148,7 +148,7 @@ def read_begun(body: Sequence[Any]) -> dict[int, int]:
 
 
 def read_dead(body: Sequence[Any]) -> str:
-    """Why a worker has ended all its handlers.
+    """Returns why a worker has ended all its handlers.
 
     Raises:
         ProtocolError: it is not of that form.
@@ -159,7 +159,7 @@ def read_dead(body: Sequence[Any]) -> str:
 
 
 def read_lines(body: Sequence[Any]) -> list[list[bytes]]:
-    """What children have written, as frames of each of them; nothing of their content is checked.
+    """Returns what children have written, as frames of each of them; nothing of their content is checked.
 
     Raises:
         ProtocolError: it is not of that form.

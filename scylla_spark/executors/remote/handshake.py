@@ -76,7 +76,7 @@ def nonce() -> str:
 
 
 def proof_of_dispatcher(key: bytes, worker_id: str, theirs: str, ours: str) -> str:
-    """What a dispatcher answers to the greeting of a worker.
+    """Returns what a dispatcher answers to the greeting of a worker.
 
     Args:
         key: of the job.
@@ -88,7 +88,7 @@ def proof_of_dispatcher(key: bytes, worker_id: str, theirs: str, ours: str) -> s
 
 
 def proof_of_worker(key: bytes, worker_id: str, theirs: str, ours: str) -> str:
-    """What a worker answers to the proof of its dispatcher.
+    """Returns what a worker answers to the proof of its dispatcher.
 
     Args:
         key: of the job.

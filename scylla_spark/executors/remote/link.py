@@ -36,7 +36,7 @@ class Link:
 
     @property
     def waiting(self) -> int:
-        """How many frames the other end has not acknowledged."""
+        """Returns how many frames the other end has not acknowledged."""
         return len(self._unacknowledged)
 
     def send(self, body: Any) -> None:

@@ -98,7 +98,7 @@ class RemotePool:
         self._ready.wait()
 
     def ticket(self) -> Ticket:
-        """What a new job needs to connect."""
+        """Returns what a new job needs to connect."""
         worker_id, key = secrets.token_hex(8), secrets.token_bytes(32)
         self._keys[worker_id] = key
         return Ticket(worker_id, key, self._advertise, self._port, self._certificate, self._terms.lease_us)
@@ -127,7 +127,7 @@ class RemotePool:
         self._ask_to_flush()
 
     def room(self, name: str) -> int:
-        """How many more attempts of an executor name would start soon."""
+        """Returns how many more attempts of an executor name would start soon."""
         with self.lock:
             return self.supervisor.room(name)
 
@@ -137,7 +137,7 @@ class RemotePool:
             return self.supervisor.running(Moment(*both_us()))
 
     def notes(self) -> dict[int, WorkNote]:
-        """What attempts say of their work, of those that have said something since the last call."""
+        """Returns what attempts say of their work, of those that have said something since the last call."""
         with self.lock:
             return self.supervisor.notes(boot_us())
 

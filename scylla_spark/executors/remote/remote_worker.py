@@ -104,7 +104,7 @@ class RemoteWorker:
         return self.connected and not self.draining
 
     def room(self, name: str) -> int:
-        """How many more attempts of an executor name it would take."""
+        """Returns how many more attempts of an executor name it would take."""
         room = self.rooms.get(name)
         return 0 if room is None else max(0, room.free - (self._sent[name] - room.taken))
 
@@ -190,7 +190,7 @@ class RemoteWorker:
         return self.note if note is None else note._replace(worker=self.note.worker)
 
     def described(self, now: int) -> dict[str, Any]:
-        """What operators are shown of it.
+        """Returns what operators are shown of it.
 
         Args:
             now: boot clock.

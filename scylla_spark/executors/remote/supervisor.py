@@ -101,7 +101,7 @@ class _Share:
         return handler in self.worker.runs
 
     def load(self) -> int:
-        """How many attempts the worker has."""
+        """Returns how many attempts the worker has."""
         return len(self.worker.held) + len(self.items)
 
     def add(self, items: Sequence[Invocation]) -> None:
@@ -185,7 +185,7 @@ class RemoteSupervisor:
             self._lose(worker_id, worker, "Its dispatcher has stopped.", now, kind="executor_stopped")
 
     def room(self, name: str) -> int:
-        """How many more attempts of an executor name would start soon; 0: hold back."""
+        """Returns how many more attempts of an executor name would start soon; 0: hold back."""
         backlog = self._backlogs.get(name)
         if self._stop_us or backlog is None:
             return 0
@@ -518,7 +518,7 @@ class RemoteSupervisor:
                 yield worker_id, worker.lease(self.terms.lease_us, clock, now)
 
     def _dead_us(self, worker: RemoteWorker) -> int:
-        """When the handlers of a worker are certainly dead, if it is not heard from."""
+        """Returns when the handlers of a worker are certainly dead, if it is not heard from."""
         return worker.leased_until_us + self.terms.kill_us
 
     def _recall(self, now: int) -> None:
@@ -539,7 +539,7 @@ class RemoteSupervisor:
 
 
 def _outcome(held: Held, report: Report, work: WorkNote, offset: Offset | None, now: Moment) -> Outcome:
-    """What a report says, in times of the dispatcher: a worker names those of its boot clock."""
+    """Returns what a report says, in times of the dispatcher: a worker names those of its boot clock."""
     (end,) = report.verdicts
     wall_us, boot_us = now
     began_us = boot_us - report.duration_us if offset is None else report.started_us - offset.us

@@ -234,7 +234,7 @@ def _parts(lines: list[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def notes_of(number: int, work: WorkNote) -> list[list[Any]]:
-    """What an attempt says of its work, in the form of children.
+    """Returns what an attempt says of its work, in the form of children.
 
     Args:
         number: id of the attempt.

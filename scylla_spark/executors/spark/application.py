@@ -54,7 +54,7 @@ def check(context: SparkContext) -> None:
 
 
 def count_slots(context: SparkContext) -> int:
-    """How many tasks the application can run at once now. Spark's default number of partitions says less: users set it.
+    """Returns how many tasks the application can run at once now. Spark's default number of partitions says less: users set it.
 
     An application that adds executors while jobs wait for them counts with all that it may have, and with two slots at least.
     """
@@ -146,7 +146,7 @@ def _bytes(text: str) -> int | None:
 
 
 def addresses(context: SparkContext, advertise: str) -> tuple[str, str]:
-    """Where this process listens, and where executors reach it: at `advertise`, or else at the address of the driver.
+    """Returns where this process listens, and where executors reach it: at `advertise`, or else at the address of the driver.
 
     Spark writes addresses of IPv6 in brackets, sockets take them without.
     """

@@ -254,7 +254,7 @@ def _files_of(distribution: importlib.metadata.Distribution) -> Iterator[tuple[s
 
 
 def _compiled(files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """What Python has compiled here: without it, the first process of each executor would spend seconds on that."""
+    """Yields what Python has compiled here: without it, the first process of each executor would spend seconds on that."""
     for inside, file in files.items():
         if inside.endswith(".py"):
             compiled = Path(importlib.util.cache_from_source(file))

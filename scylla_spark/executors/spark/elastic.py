@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 def most_workers(limits: SparkWorkers, slots: int) -> int:
-    """How many workers a cluster of so many slots has room for; none, if a worker would hold the only one."""
+    """Returns how many workers a cluster of so many slots has room for; none, if a worker would hold the only one."""
     return min(limits.max, max(1, slots - limits.reserve)) if slots > 1 else 0
 
 

@@ -192,7 +192,7 @@ class SparkPool:
         return dict(self._handlers)
 
     def rooms(self) -> dict[str, int]:
-        """How many more attempts would start now, or once workers have started that can be, by executor name."""
+        """Returns how many more attempts would start now, or once workers have started that can be, by executor name."""
         remote = self._remote
         if remote is None or not self._proven or self.failure is not None or self._stopping.is_set():
             return dict.fromkeys(self._at_once, 0)
@@ -206,7 +206,7 @@ class SparkPool:
             }
 
     def shortage(self) -> Shortage | None:
-        """Why none of its tasks can start now; None: a worker is there."""
+        """Returns why none of its tasks can start now; None: a worker is there."""
         remote, now = self._remote, boot_us()
         if remote is None:
             return Shortage("Spark's session is not up yet.", self._started_us)
@@ -256,7 +256,7 @@ class SparkPool:
         return {} if self._remote is None else self._remote.running()
 
     def notes(self) -> dict[int, WorkNote]:
-        """What attempts say of their work, of those that have said something since the last call."""
+        """Returns what attempts say of their work, of those that have said something since the last call."""
         return {} if self._remote is None else self._remote.notes()
 
     def submit(self, batch: Sequence[Invocation]) -> None:

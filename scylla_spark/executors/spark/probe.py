@@ -73,7 +73,7 @@ def check_executors(spark: SparkSession, stop: threading.Event) -> bool:
 
 
 def unreachable(spark: SparkSession, host: str, port: int, stop: threading.Event) -> str:
-    """Why an executor cannot connect to an address of this process; "": it can, or no executor has answered within a minute.
+    """Returns why an executor cannot connect to an address of this process; "": it can, or no executor has answered within a minute.
 
     Args:
         spark: a classic session.
@@ -120,7 +120,7 @@ def connector(host: str, port: int, within_s: float) -> Callable[[object], str]:
 
 
 def difference(ours: Machine, theirs: Machine) -> str:
-    """Why libraries that are installed on one machine do not work on another; "": they do."""
+    """Returns why libraries that are installed on one machine do not work on another; "": they do."""
     for what, one, other in zip(("Python", "architecture"), ours, theirs, strict=False):
         if one != other:
             return f"they have {what} {other}, this process has {one}"
@@ -132,7 +132,7 @@ def difference(ours: Machine, theirs: Machine) -> str:
 
 
 def missing_on_executors(error: Exception) -> str:
-    """What an executor lacks so that none of our code can run there; "": the error says nothing of the kind.
+    """Returns what an executor lacks so that none of our code can run there; "": the error says nothing of the kind.
 
     Args:
         error: of a Spark job. Errors of handlers are not among them: those are rows.
@@ -142,7 +142,7 @@ def missing_on_executors(error: Exception) -> str:
 
 
 def _asked(spark: SparkSession, question: Callable[[Any], _T], stop: threading.Event) -> _T | None:
-    """What an executor answers; None: none has within a minute."""
+    """Returns what an executor answers; None: none has within a minute."""
     answers: Queue[tuple[_T | None, Exception | None]] = Queue()
 
     def ask() -> None:

@@ -76,7 +76,7 @@ def check(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def deployment(settings: Settings, topic_ids: dict[str, str]) -> dict[str, Any]:
-    """What is to be stored when the tables are made.
+    """Returns what is to be stored when the tables are made.
 
     Args:
         settings: of this process.

@@ -117,7 +117,7 @@ def due_keys(rows: pl.LazyFrame, *, depth: int, now: int, paused: Sequence[str])
 
 
 def first_of_queues(keys: pl.DataFrame, budget: Budget) -> pl.DataFrame:
-    """What fits the budget of every queue; see `transforms.due.first_of_queues`.
+    """Returns what fits the budget of every queue; see `transforms.due.first_of_queues`.
 
     Args:
         keys: as `due_keys` returns.

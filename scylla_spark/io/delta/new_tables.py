@@ -81,7 +81,7 @@ def _refuse_loss(readers: TableReader, stored: dict[str, Any]) -> None:
 
 
 def _agreed(readers: TableReader, wanted: dict[str, Any]) -> dict[str, Any]:
-    """What was stored a moment ago, by us or by another who made the tables at the same time."""
+    """Returns what was stored a moment ago, by us or by another who made the tables at the same time."""
     stored = readers.stored()
     if not stored:
         raise ConflictError(
@@ -93,7 +93,7 @@ def _agreed(readers: TableReader, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def fold_target_us(settings: Settings, now: int) -> int:
-    """How far `folded_until` should be: the first full hour that is `ingest.near` ahead; microseconds since the epoch."""
+    """Returns how far `folded_until` should be: the first full hour that is `ingest.near` ahead; microseconds since the epoch."""
     near_us = duration_us(settings.ingest.near)
     return -(-(now + near_us) // HOUR_US) * HOUR_US
 

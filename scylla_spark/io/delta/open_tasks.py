@@ -43,7 +43,7 @@ class Bound(NamedTuple):
     bytes: int
 
     def less(self, rows: int, size: int) -> Bound:
-        """What is left of it."""
+        """Returns what is left of it."""
         return Bound(self.rows - rows, self.bytes - size)
 
 
@@ -61,11 +61,11 @@ class OpenTasksReader:
         self._readers = readers
 
     def marks(self) -> dict[int, Mark]:
-        """How far the tables are: partition → mark."""
+        """Returns how far the tables are: partition → mark."""
         return joined(self._readers.marks())
 
     def known(self, keys: Collection[TaskKey]) -> dict[TaskKey, Known]:
-        """What the tables hold of each key: whether it has ended, and its newest attempt."""
+        """Returns what the tables hold of each key: whether it has ended, and its newest attempt."""
         return self._readers.known(keys)
 
     def partition(self, number: int, mark: Mark, until_us: int, bound: Bound) -> list[ScanRow] | None:
@@ -217,7 +217,7 @@ def size_bytes() -> pl.Expr:
 
 
 def _fitting(sizes: pl.DataFrame) -> pl.DataFrame:
-    """How many rows of each lane are kept (`ordering_id`, `keep`), so that all fit in the bound; of each lane one at least."""
+    """Returns how many rows of each lane are kept (`ordering_id`, `keep`), so that all fit in the bound; of each lane one at least."""
     import polars as pl
 
     share = max(MOST_BYTES // max(sizes["ordering_id"].n_unique(), 1), 1)

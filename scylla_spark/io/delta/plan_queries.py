@@ -39,7 +39,7 @@ class PlanQueries:
         self._partition = partition
 
     def mark(self) -> Mark | None:
-        """How far the tables are with the planner's log; None: they hold nothing of it."""
+        """Returns how far the tables are with the planner's log; None: they hold nothing of it."""
         return self._readers.marks().get(("outcomes", self._partition))
 
     def newest(self, table: Table, name: str, since_us: int | None, before: int | None, limit: int) -> list[Row]:

@@ -127,7 +127,7 @@ def _wanted(reason: str | None, since_us: int | None) -> list[pl.Expr]:
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
-    """Where the record of a row stands."""
+    """Returns where the record of a row stands."""
     return Place(row["topic"], row["partition_id"], row["offset"])
 
 

@@ -62,7 +62,7 @@ def epoch_us(name: str) -> pl.Expr:
 
 
 def could_start_us(due: pl.Expr, enqueued: pl.Expr, started: pl.Expr) -> pl.Expr:
-    """When tasks could start at the earliest, as `core.tasks.state.could_start_us` says; all in microseconds since the epoch.
+    """Returns when tasks could start at the earliest, as `core.tasks.state.could_start_us` says; all in microseconds since the epoch.
 
     Args:
         due: their scheduled times.
@@ -75,7 +75,7 @@ def could_start_us(due: pl.Expr, enqueued: pl.Expr, started: pl.Expr) -> pl.Expr
 
 
 def scan_row(row: Mapping[str, Any]) -> ScanRow:
-    """What the tables say of one task; `row` holds the columns of `tasks` and, where known, of its newest attempt."""
+    """Returns what the tables say of one task; `row` holds the columns of `tasks` and, where known, of its newest attempt."""
     known = row["data_offset"] is not None
     key = TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])
     offset, retry = row["data_offset"] if known else row["cancel_offset"], row["retry"]
@@ -105,7 +105,7 @@ def work_note(cell: Mapping[str, Any] | None) -> WorkNote | None:
 
 
 def last_error(cell: Mapping[str, Any] | None) -> LastError | None:
-    """Why an attempt did not succeed, in a cell of what `newest_attempts` and the due scan give."""
+    """Returns why an attempt did not succeed, in a cell of what `newest_attempts` and the due scan give."""
     return LastError(cell["kind"], cell["message"] or "") if cell is not None and cell["kind"] else None
 
 

@@ -189,7 +189,7 @@ class Tables:
         frame.select(*table.names).write.format("delta").mode("append").options(**options).save(self.location(table))
 
     def sql_name(self, table: Table) -> str:
-        """How a statement of Spark SQL names a table."""
+        """Returns how a statement of Spark SQL names a table."""
         return f"delta.`{self.location(table).replace('`', '``')}`"
 
     def _cluster(self, table: Table) -> None:
@@ -208,7 +208,7 @@ class Tables:
         frame.write.format("delta").mode("overwrite").save(self.location(DEPLOYMENT))
 
     def marks(self) -> dict[tuple[str, int], Mark]:
-        """How far the tables are: ("tasks" | "outcomes", partition) → mark; the offset of its own topic is set in it."""
+        """Returns how far the tables are: ("tasks" | "outcomes", partition) → mark; the offset of its own topic is set in it."""
         instants = {name: F.unix_micros(name) for name in ("folded_until", "appended_at")}
         rows = self.read(PROGRESS).withColumns(instants).drop("updated_at").collect()
         return {(row["topic"], row["partition_id"]): stored_mark(row.asDict()) for row in rows}

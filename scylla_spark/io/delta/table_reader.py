@@ -166,12 +166,12 @@ class TableReader:
             return _columns(self._newest(table))
 
     def features(self, table: Table) -> set[str]:
-        """What of Delta a writer of the table must know, as its log names it; tables of the oldest form name nothing."""
+        """Returns what of Delta a writer of the table must know, as its log names it; tables of the oldest form name nothing."""
         with self._held(table):
             return set(self._newest(table).protocol().writer_features or ())
 
     def marks(self) -> dict[tuple[str, int], Mark]:
-        """How far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""
+        """Returns how far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""
         columns = tuple(name for name in PROGRESS.names if name != "updated_at")
         found = {}
         for row in self._small(PROGRESS, columns):
@@ -213,7 +213,7 @@ class TableReader:
         return scan_row(rows[-1]) if rows else None
 
     def completion(self, key: TaskKey) -> Fact | None:
-        """How the task of a key ended, or None."""
+        """Returns how the task of a key ended, or None."""
         rows = self._rows(first_completions(self._at(COMPLETIONS, [key]).filter(*is_key(key))))
         return fact(rows[0]) if rows else None
 
@@ -263,7 +263,7 @@ class TableReader:
         }
 
     def known(self, keys: Collection[TaskKey]) -> dict[TaskKey, Known]:
-        """What the tables hold of each key: whether it has ended, and its newest attempt."""
+        """Returns what the tables hold of each key: whether it has ended, and its newest attempt."""
         ended = self.completed(keys)
         newest = newest_attempts(self._only(keys, self._at(ATTEMPTS, keys)), "fact_offset") if keys else None
         rows = newest.with_columns(epoch_us("next_at")).collect().to_dicts() if newest is not None else []

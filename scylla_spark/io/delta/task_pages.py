@@ -77,7 +77,7 @@ class _View(NamedTuple):
         return [*hours, _FAR] if self.edge_us < ALL_FOLDED_US and has_far else hours
 
     def mark(self, share: int) -> tuple[Any, ...]:
-        """What the rows of a share follow from."""
+        """Returns what the rows of a share follow from."""
         near = (TASKS, COMPLETIONS, ATTEMPTS)
         if share != _FAR:
             found = tuple(self.files[table.name].paths.get(share) for table in near)
@@ -216,7 +216,7 @@ class TaskPages:
         return found
 
     def count(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> int:
-        """How many tasks pass.
+        """Returns how many tasks pass.
 
         Args:
             wanted: which.
@@ -229,7 +229,7 @@ class TaskPages:
         return sum(int(some.select(pl.len()).collect().item()) for some in rows)
 
     def totals(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> list[dict[str, Any]]:
-        """How many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`.
+        """Returns how many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`.
 
         Args:
             wanted: which.

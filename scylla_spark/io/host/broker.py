@@ -117,7 +117,7 @@ class EmbeddedBroker:
 
     @property
     def log_file(self) -> Path:
-        """Where the broker reports what it does."""
+        """Returns where the broker reports what it does."""
         return self._layout.log
 
     def start(self, timeout: float = _START_LIMIT_S) -> Self:

@@ -129,17 +129,17 @@ class Layout:
 
     @property
     def log(self) -> Path:
-        """What the broker reports; rotated at 5 MB, two older files kept."""
+        """Returns what the broker reports; rotated at 5 MB, two older files kept."""
         return self.root / "logs" / "broker.log"
 
     @property
     def console(self) -> Path:
-        """What the JVM itself says, emptied at every start."""
+        """Returns what the JVM itself says, emptied at every start."""
         return self.root / "logs" / "console.log"
 
     @property
     def secret(self) -> Path:
-        """What clients must know where access is controlled."""
+        """Returns what clients must know where access is controlled."""
         return secret_file(self.root)
 
     @property
@@ -152,7 +152,7 @@ CLIENT_USER = "scylla-spark"
 
 
 def secret_file(root: Path) -> Path:
-    """Where the broker of a data folder keeps the secret of its clients."""
+    """Returns where the broker of a data folder keeps the secret of its clients."""
     return root / "client.secret"
 
 
@@ -230,12 +230,12 @@ def _known_by(password: str) -> dict[str, str]:
 
 
 def node_access(password: str | None) -> dict[str, str]:
-    """How kafka-python connects as the node itself."""
+    """Returns how kafka-python connects as the node itself."""
     return {} if password is None else _access("PLAIN", _NODE, password)
 
 
 def client_access(secret: str | None) -> dict[str, str]:
-    """How kafka-python connects as a client."""
+    """Returns how kafka-python connects as a client."""
     return {} if secret is None else _access(_CLIENT_MECHANISM, CLIENT_USER, secret)
 
 
@@ -274,7 +274,7 @@ def jvm(layout: Layout, heap: str) -> list[str]:
 
 
 def class_archive(java: str) -> Path:
-    """Where the classes that the broker loads are kept, ready parsed, for the next start (halves its time and CPU).
+    """Returns where the classes that the broker loads are kept, ready parsed, for the next start (halves its time and CPU).
 
     It stands beside the jars and belongs to one Java binary; Java ignores one that does not fit.
     """

@@ -25,7 +25,7 @@ DRAFT: Final = "SCYLLASPARK_CLASS_ARCHIVE_DRAFT"
 
 
 def flags() -> str:
-    """What a JVM of this machine is told, for `spark.driver.extraJavaOptions`; empty where there is no archive."""
+    """Returns what a JVM of this machine is told, for `spark.driver.extraJavaOptions`; empty where there is no archive."""
     draft = os.environ.get(DRAFT)
     if draft is not None:
         return f"-XX:ArchiveClassesAtExit={draft} {_QUIET}"
@@ -35,7 +35,7 @@ def flags() -> str:
 
 
 def place() -> Path | None:
-    """Where the archive of this Java and this PySpark is, or would be; None where one of them is missing."""
+    """Returns where the archive of this Java and this PySpark is, or would be; None where one of them is missing."""
     spec = importlib.util.find_spec("pyspark")
     try:
         java = find_java().resolve()

@@ -11,7 +11,7 @@ _FILE: Final = "desk.secret"
 
 
 def desk_secret(settings: Settings) -> str:
-    """What the services share: as set, or from a file in the data folder, which is made at the first call."""
+    """Returns what the services share: as set, or from a file in the data folder, which is made at the first call."""
     if settings.desk.secret is not None:
         return settings.desk.secret.get_secret_value()
     make_folder(settings.data_dir)

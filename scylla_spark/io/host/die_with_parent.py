@@ -17,7 +17,7 @@ _ORPHANED = 113
 
 
 def mode() -> str:
-    """How this system ties a child to its parent: "signal" on Linux, "pipe" elsewhere."""
+    """Returns how this system ties a child to its parent: "signal" on Linux, "pipe" elsewhere."""
     return "signal" if sys.platform == "linux" else "pipe"
 
 

@@ -6,7 +6,7 @@ import signal
 
 
 def exit_text(status: int) -> str:
-    """What an exit status says: negative is a signal."""
+    """Returns what an exit status says: negative is a signal."""
     if status >= 0:
         return f"exited with code {status}"
     try:

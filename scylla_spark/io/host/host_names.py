@@ -34,7 +34,7 @@ class HostNames:
 
 
 def unknown_host(header: str | None, setting: str) -> str:
-    """What is answered to a name that is not permitted.
+    """Returns what is answered to a name that is not permitted.
 
     Args:
         header: the Host header.

@@ -71,7 +71,7 @@ def pinned(jar_set: str, conf: Path | None = None) -> dict[str, str]:
 
 
 def folder(jar_set: str, cache: Path | None = None, conf: Path | None = None) -> Path:
-    """Where the jars of a set are, or would be once resolved; the name depends on the whole list of hashes.
+    """Returns where the jars of a set are, or would be once resolved; the name depends on the whole list of hashes.
 
     Args:
         jar_set: one of `SETS`.
@@ -82,7 +82,7 @@ def folder(jar_set: str, cache: Path | None = None, conf: Path | None = None) ->
 
 
 def faults(jar_set: str, cache: Path | None = None, conf: Path | None = None) -> list[str]:
-    """What is wrong with a set in the cache, one line per jar; empty means complete and every SHA-256 right.
+    """Returns what is wrong with a set in the cache, one line per jar; empty means complete and every SHA-256 right.
 
     Args:
         jar_set: one of `SETS`.
@@ -113,7 +113,7 @@ def broker_jars(cache: Path | None = None) -> list[Path]:
 
 
 def s3_jars(cache: Path | None = None) -> list[Path]:
-    """What a session needs besides, where the tables lie in S3; arguments and errors as in `spark_jars`."""
+    """Returns what a session needs besides, where the tables lie in S3; arguments and errors as in `spark_jars`."""
     return ensure("s3", cache=cache)["s3"]
 
 

@@ -128,7 +128,7 @@ class OutputFiles:
             draft.path.unlink()
 
     def identity(self) -> str:
-        """What tells this folder from one of the same path on another machine; it is given to it when it is first asked for.
+        """Returns what tells this folder from one of the same path on another machine; it is given to it when it is first asked for.
 
         Raises:
             OSError: the folder cannot be written or read.

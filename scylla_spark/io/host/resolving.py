@@ -13,7 +13,7 @@ _asking: Final = threading.BoundedSemaphore(_MOST)
 
 
 def resolved(host: str, port: int, within_s: float) -> list[tuple[Any, ...]]:
-    """What `socket.getaddrinfo` says of a host for TCP.
+    """Returns what `socket.getaddrinfo` says of a host for TCP.
 
     A resolver that does not answer costs a thread until the system gives up; there are sixteen at most.
 

@@ -224,7 +224,7 @@ def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None
 
 
 def jvm_ended() -> str | None:
-    """How the JVM of this process's session ended, in words; None while it runs, or where there was none."""
+    """Returns how the JVM of this process's session ended, in words; None while it runs, or where there was none."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - no other way to ask

@@ -106,7 +106,7 @@ class Guard:
         self.current = _Look({})
 
     def look(self, ranges: Mapping[int, Range]) -> Poison:
-        """What of these offsets must not be read.
+        """Returns what of these offsets must not be read.
 
         Raises:
             UnreachableError: the brokers do not answer in time.

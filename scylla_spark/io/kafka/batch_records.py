@@ -116,7 +116,7 @@ def _long_number(data: bytes, at: int, most: int) -> tuple[int, int]:
 
 
 def _past_headers(data: bytes, at: int) -> int:
-    """Where the headers end; nobody here reads them, and a name may be any bytes."""
+    """Returns where the headers end; nobody here reads them, and a name may be any bytes."""
     count, at = _number(data, at, _INT)
     if count < 0:
         _refuse(f"a record has {count} headers")

@@ -17,7 +17,7 @@ class ClockOffset(NamedTuple):
     most_us: int
 
     def certain_us(self) -> int:
-        """How far it is off for certain, with its sign; 0: it may be right."""
+        """Returns how far it is off for certain, with its sign; 0: it may be right."""
         return max(self.least_us, 0) or min(self.most_us, 0)
 
 

@@ -127,7 +127,7 @@ class PlanLogReader:
         return Read(record.offset, record.timestamp, group, None)
 
     def _snapshot(self, first: int, end: int) -> int:
-        """Where the last complete snapshot begins; looked for from the end backwards."""
+        """Returns where the last complete snapshot begins; looked for from the end backwards."""
         window = _WINDOW
         while True:
             start = max(first, end - window)

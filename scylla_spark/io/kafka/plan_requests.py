@@ -101,7 +101,7 @@ class PlanRequests:
             return reader.state
 
     def groups(self, mark: Mark | None) -> list[tuple[int, Group]]:
-        """What the planner has recorded beyond the tables: offsets, and the groups that count, in order.
+        """Returns what the planner has recorded beyond the tables: offsets, and the groups that count, in order.
 
         Args:
             mark: how far the tables are with the planner's partition of `outcomes`; None: they hold nothing of it.

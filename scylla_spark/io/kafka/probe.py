@@ -61,7 +61,7 @@ def entries(bootstrap: str) -> Iterator[Entry]:
 
 
 def first_fault(settings: Settings, limit_s: float = _LIMIT_S) -> Fault | None:
-    """Why nobody lets us in: the fault of the first address; None if one of them does."""
+    """Returns why nobody lets us in: the fault of the first address; None if one of them does."""
     found: Fault | None = None
     try:
         for entry in entries(settings.kafka.bootstrap_servers):

@@ -151,7 +151,7 @@ class LogReader:
         return found
 
     def owner(self, partition: int) -> str:
-        """Where the owner of a partition serves its state over HTTP; "" if none is known or it has resigned.
+        """Returns where the owner of a partition serves its state over HTTP; "" if none is known or it has resigned.
 
         Raises:
             UnreachableError: the broker does not answer.

@@ -9,7 +9,7 @@ from kafka import KafkaProducer
 
 
 def together(producer: KafkaProducer) -> Callable[[], AbstractContextManager[None]]:
-    """What is sent within the context goes together, as far as it fits.
+    """Returns what is sent within the context goes together, as far as it fits.
 
     By itself the producer wakes its thread at the first record of each partition. That takes the interpreter from whoever is sending, and
     the first record goes alone: the broker answers requests of one connection in turn, so the others wait for a whole round trip.

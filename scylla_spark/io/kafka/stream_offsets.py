@@ -44,7 +44,7 @@ def offsets_in(text: str, topic: str) -> dict[int, int]:
 
 
 def planned(spark: SparkSession, checkpoint: str, batch_id: int, topic: str) -> dict[int, Range]:
-    """What a running micro-batch covers: partition → offsets.
+    """Returns what a running micro-batch covers: partition → offsets.
 
     Args:
         spark: a classic session.

@@ -68,7 +68,7 @@ def ensure_topics(settings: Settings) -> dict[str, str]:
 
 
 def partition_count(settings: Settings, topic: str) -> int:
-    """How many partitions a topic has.
+    """Returns how many partitions a topic has.
 
     Raises:
         UnreachableError: no broker answers, or none knows the topic.

@@ -113,7 +113,7 @@ def announce(data_dir: Path, facts: dict[str, Any]) -> None:
 
 
 def announced(data_dir: Path) -> dict[str, Any]:
-    """What `announce` wrote last; empty if nothing."""
+    """Returns what `announce` wrote last; empty if nothing."""
     try:
         facts = json.loads((data_dir / _RUNNING_FILE).read_text())
     except (OSError, ValueError):
@@ -122,7 +122,7 @@ def announced(data_dir: Path) -> dict[str, Any]:
 
 
 def announced_by_running(data_dir: Path) -> dict[str, Any]:
-    """What `announce` wrote last, if the process that wrote it, or the next one, still serves the data directory; else empty.
+    """Returns what `announce` wrote last, if the process that wrote it, or the next one, still serves the data directory; else empty.
 
     The file outlives its process, for example at a reboot, and other processes may listen at its addresses then.
     """
@@ -156,7 +156,7 @@ def located(settings: Settings) -> Settings:
 
 
 def broker_folder(settings: Settings) -> Path:
-    """Where the embedded broker of a data directory keeps what it has."""
+    """Returns where the embedded broker of a data directory keeps what it has."""
     return settings.data_dir / "kafka"
 
 

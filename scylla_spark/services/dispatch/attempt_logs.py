@@ -163,7 +163,7 @@ class AttemptLogs(Collector):
                 self._dead.append(source)
 
     def terms(self) -> LogTerms:
-        """How much of an attempt is kept."""
+        """Returns how much of an attempt is kept."""
         return LogTerms(self._bounds.head, self._bounds.tail, self._bounds.line)
 
     def hear(self, children: Sequence[Sequence[bytes]]) -> None:

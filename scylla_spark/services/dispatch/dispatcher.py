@@ -327,7 +327,7 @@ class Dispatcher:
         return min(max((self.next_wake() - self._around.wall_us()) / 1e6, 0.0), _MAX_SLEEP_S)
 
     def next_wake(self) -> int:
-        """When a step is due although no message has come, microseconds since the epoch."""
+        """Returns when a step is due although no message has come, microseconds since the epoch."""
         return min(self.engine.next_wake(), self._around.wall_us() + self._failed_sends.wait_us())
 
     def step(self) -> None:
@@ -363,7 +363,7 @@ class Dispatcher:
             self._questions.look_up(tenure, keys)
 
     def begun(self) -> dict[int, int]:
-        """Which invocations run, and since when (id → microseconds since the epoch)."""
+        """Returns which invocations run, and since when (id → microseconds since the epoch)."""
         began: dict[int, int] = {}
         for executor in self._distinct():
             began |= executor.running()

@@ -32,7 +32,7 @@ _SAME: Final = {one.name for one in fields(QueueLimits)} & Queue.model_fields.ke
 
 
 def limits_of(definition: Queue) -> QueueLimits:
-    """What the engine obeys of a definition: fields of one name as they are, and what stands here."""
+    """Returns what the engine obeys of a definition: fields of one name as they are, and what stands here."""
     return QueueLimits(
         **{name: getattr(definition, name) for name in _SAME},
         replay=definition.order == "replay",
@@ -53,5 +53,5 @@ def runner_of(definition: Queue | None) -> tuple[str, str | None, str]:
 
 
 def queue_terms(definitions: Mapping[str, Queue]) -> dict[str, QueueLimits]:
-    """What the engine obeys of definitions, by name of the queue."""
+    """Returns what the engine obeys of definitions, by name of the queue."""
     return {name: limits_of(definition) for name, definition in definitions.items()}

@@ -36,7 +36,7 @@ def needs_session(settings: Settings) -> bool:
 
 
 def turned_on_by(runs_on: str) -> str:
-    """What to set so that there is an executor for handlers with this `runs_on`; the end of a sentence."""
+    """Returns what to set so that there is an executor for handlers with this `runs_on`; the end of a sentence."""
     return _kind(runs_on).turned_on_by
 
 

@@ -59,7 +59,7 @@ class FailedSends:
         self._rows.pop(tenure, None)
 
     def due(self) -> list[Message]:
-        """What the engine hears now, in order."""
+        """Returns what the engine hears now, in order."""
         found = []
         while self._later and self._later[0][0] <= self._boot_us():
             found.append(heapq.heappop(self._later)[2])

@@ -65,7 +65,7 @@ class HandlerPolicies:
         self._of_queues = {}
 
     def of(self, command: Command) -> HandlerPolicy:
-        """How a task is run."""
+        """Returns how a task is run."""
         handler = command.handler
         if handler is not None and handler not in self._known:
             handler = _UNKNOWN

@@ -399,7 +399,7 @@ def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
 
 
 def _address(peer: _Peer) -> str:
-    """Where a connection comes from."""
+    """Returns where a connection comes from."""
     return str((peer.writer.get_extra_info("peername") or ("",))[0])
 
 

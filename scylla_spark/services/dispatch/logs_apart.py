@@ -108,7 +108,7 @@ class LogsApart(Collector):
                 known.dead = True
 
     def terms(self) -> LogTerms:
-        """How much of an attempt is kept."""
+        """Returns how much of an attempt is kept."""
         return self._from_elsewhere.terms()
 
     def hear(self, children: Sequence[Sequence[bytes]]) -> None:

@@ -38,7 +38,7 @@ class Looks:
         self._shown: dict[str, tuple[int, Any]] = {}  # name → when it was seen, and what
 
     def look(self, question: Callable[[int], T], name: str = "") -> T:
-        """What a question finds.
+        """Returns what a question finds.
 
         Args:
             question: is called in the engine's thread with the time.

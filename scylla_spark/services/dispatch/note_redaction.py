@@ -24,17 +24,17 @@ class NoteRedaction:
         self.redaction = Redaction()
 
     def note(self, note: WorkNote) -> WorkNote:
-        """What a handler says while it runs."""
+        """Returns what a handler says while it runs."""
         return note.reworded(self._text)
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """How invocations ended."""
+        """Returns how invocations ended."""
         if not any(one.work is not None for one in outcomes):
             return outcomes
         return [one if one.work is None else one._replace(work=self.note(one.work)) for one in outcomes]
 
     def call(self, call: Call) -> Call:
-        """What a worker says."""
+        """Returns what a worker says."""
         if not call.signs:
             return call
         return call._replace(signs=tuple(sign._replace(note=sign.note.reworded(self._text, "")) for sign in call.signs))

@@ -103,7 +103,7 @@ class QueueFollower:
                     self._put(changes)
 
     def _recorded(self, group: Group | None) -> dict[str, Queue | None]:
-        """What a record of the planner says of queues."""
+        """Returns what a record of the planner says of queues."""
         changes = []
         for change in group.changes if group is not None else ():
             if change[:1] == [QUEUE]:
@@ -112,7 +112,7 @@ class QueueFollower:
         return self._changed(changes)
 
     def _changed(self, stored: Iterable[tuple[str, tuple[int, str | None]]]) -> dict[str, Queue | None]:
-        """What is newer than what was told before; definitions that cannot be read change nothing."""
+        """Returns what is newer than what was told before; definitions that cannot be read change nothing."""
         found: dict[str, Queue | None] = {}
         for name, (revision, text) in stored:
             if revision <= self._revisions.get(name, 0):

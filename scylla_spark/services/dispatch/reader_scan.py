@@ -43,7 +43,7 @@ class ReaderScan:
     def read(
         self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int
     ) -> dict[int, Slice] | None:
-        """What was found of each partition; see `SparkScan.read`."""
+        """Returns what was found of each partition; see `SparkScan.read`."""
         rows = open_rows(self._readers, marks, Window(after, until))
         paused = self._queues.paused()
         keys = due_keys(rows, depth=self._settings.dispatch.lane_depth, now=now, paused=paused)

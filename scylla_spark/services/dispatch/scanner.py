@@ -34,10 +34,10 @@ class OpenTasks(Protocol):
     """What is read of the tables without Spark; progress is read first, so that tables are at least as far."""
 
     def marks(self) -> Mapping[int, Mark]:
-        """How far the tables are: partition → mark."""
+        """Returns how far the tables are: partition → mark."""
 
     def known(self, keys: Collection[TaskKey]) -> Mapping[TaskKey, Known]:
-        """What the tables hold of each key."""
+        """Returns what the tables hold of each key."""
 
     def partition(self, number: int, mark: Mark, until_us: int, bound: Bound) -> list[ScanRow] | None:
         """All open tasks of a partition up to an instant, in key order; None if that is more than the bound.
@@ -87,7 +87,7 @@ class LargeScan(Protocol):
     def read(
         self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int
     ) -> dict[int, Slice] | None:
-        """What was found of each partition; None if there is more than the budget after an instant.
+        """Returns what was found of each partition; None if there is more than the budget after an instant.
 
         Args:
             marks: partition → its progress, read before.
@@ -170,7 +170,7 @@ class Scanner:
         self._large_scan = large
 
     def horizon(self, now: int) -> int:
-        """How far ahead tasks are held, microseconds since the epoch."""
+        """Returns how far ahead tasks are held, microseconds since the epoch."""
         return now + self._look_ahead_us
 
     def look_again(self) -> None:

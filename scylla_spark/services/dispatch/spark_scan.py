@@ -56,7 +56,7 @@ class SparkScan:
     def read(
         self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int
     ) -> dict[int, Slice] | None:
-        """What was found of each partition.
+        """Returns what was found of each partition.
 
         Args:
             marks: of the partitions to scan, from a progress read before.

@@ -166,7 +166,7 @@ def _leased(engine: Engine, lane: Lane, now: int) -> list[Condition]:
 def _under_way(
     engine: Engine, partition: Partition, lane: Lane, head: Entry, now: int, shortages: Shortages
 ) -> list[Condition]:
-    """What has begun for the head of a lane and has not ended."""
+    """Returns what has begun for the head of a lane and has not ended."""
     if head.undecided:
         why = "The tables are asked whether an earlier task that is open has its name, which is to be unique."
         return [Condition("it is known to be the only one of its name", False, "", why)]

@@ -134,7 +134,7 @@ class TasksTail:
         return until if until > self._clock() else 0
 
     def _heard_us(self) -> int:
-        """When the last heartbeat was sent that the group answered as a member's.
+        """Returns when the last heartbeat was sent that the group answered as a member's.
 
         It counts as long as the group waits for us in any rebalance: a member that polls too rarely is put out at once.
         """
@@ -327,12 +327,12 @@ class TasksTail:
 
 
 def longest_drain_s(settings: Settings) -> float:
-    """How long partitions that are taken back may take to be let go of."""
+    """Returns how long partitions that are taken back may take to be let go of."""
     return 2 * settings.dispatch.drain.total_seconds() + 5
 
 
 def max_poll_us(settings: Settings) -> int:
-    """How long the group waits for a member in a rebalance: far longer than the slowest drain takes."""
+    """Returns how long the group waits for a member in a rebalance: far longer than the slowest drain takes."""
     dispatch = settings.dispatch
     slowest_s = longest_drain_s(settings) + dispatch.session_timeout.total_seconds()
     return int(max(120, 4 * slowest_s) * 1e6)

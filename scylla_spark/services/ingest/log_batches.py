@@ -147,7 +147,7 @@ class LogBatches:
             self._consumer = None
 
     def _batches(self, reader: KafkaConsumer) -> Iterator[_Batch]:
-        """What is read, as much at a time as is written at once."""
+        """Yields what is read, as much at a time as is written at once."""
         batch = _Batch()
         for made in self._read(reader):
             batch.add(made)
@@ -193,7 +193,7 @@ class LogBatches:
 
 
 def _begin(stored: int, first: int, end: int) -> int:
-    """Where reading goes on: where the table is, or where the topic begins if that has gone, or was made anew.
+    """Returns where reading goes on: where the table is, or where the topic begins if that has gone, or was made anew.
 
     Args:
         stored: next offset that the table does not hold.

@@ -65,7 +65,7 @@ class DeferredFolder:
 
 
 def slice_end(places: Mapping[HourBucket, int], target_us: int, max_rows: int) -> int:
-    """Where the next slice ends: after as many full hours as a MERGE can take at once, at least one that has rows.
+    """Returns where the next slice ends: after as many full hours as a MERGE can take at once, at least one that has rows.
 
     Args:
         places: where rows wait, and how many.

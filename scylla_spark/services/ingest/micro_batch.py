@@ -85,7 +85,7 @@ _UNPACKED: Final = 500  # what Kafka's client unpacks at a time by itself, at mo
 
 
 def beyond(planned: Mapping[int, Range], positions: Mapping[int, int]) -> dict[int, Range]:
-    """What of the planned offsets is not in the tables yet."""
+    """Returns what of the planned offsets is not in the tables yet."""
     cut = {number: Range(max(wide.begin, positions.get(number, 0)), wide.end) for number, wide in planned.items()}
     return {number: wide for number, wide in cut.items() if wide.begin < wide.end}
 
@@ -100,7 +100,7 @@ def gaps(planned: Mapping[int, Range], positions: Mapping[int, int]) -> dict[int
 
 
 def out_of_step(topic: str, gap: Mapping[int, Range], checkpoint: str) -> ConfigError:
-    """What is said of a checkpoint that is ahead of the tables, and how to go on.
+    """Returns what is said of a checkpoint that is ahead of the tables, and how to go on.
 
     Args:
         topic: whose query it is.

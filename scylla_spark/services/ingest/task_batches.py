@@ -71,7 +71,7 @@ class TaskWriter:
             return self._write_judged(rows, ranges)
 
     def _past_hours(self, partitions: int) -> records.PastHours:
-        """How many hours of the past a portion may touch, by the partitions that share it, and which are worth it."""
+        """Returns how many hours of the past a portion may touch, by the partitions that share it, and which are worth it."""
         open_hours = {number: OpenHours.of(mark) for number, mark in self.progress.tasks().items()}
         return records.PastHours(max(_FEWEST_PAST_HOURS, MOST_MERGED_FILES // max(1, partitions)), open_hours)
 

@@ -72,7 +72,7 @@ class HandlerWatcher:
         return None if None in answers else {name for names in answers for name in names or ()}
 
     def _owners(self) -> list[str]:
-        """Where the owner of each partition serves its state; "": nobody owns it."""
+        """Returns where the owner of each partition serves its state; "": nobody owns it."""
         tables = TableReader(self._settings.tables_path)
         logs = LogReader(self._settings, tables.rules(), tables.marks)
         try:

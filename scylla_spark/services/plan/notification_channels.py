@@ -9,7 +9,7 @@ from scylla_spark.io.host.deployment_secret import desk_secret
 
 
 def channels_of(settings: Settings) -> Channels:
-    """Where tasks must go so that they reach the channels."""
+    """Returns where tasks must go so that they reach the channels."""
     known = {
         name: Channel(channel.handler, channel.queue) if channel.handler is not None else Channel()
         for name, channel in settings.notify.channels.items()

@@ -181,7 +181,7 @@ class TableWatcher:
             self._tell_reached(place, look)
 
     def _view(self, place: Place, trigger: OnTable, handed: Handed) -> _Look:
-        """What is known of the table: as it was left, less what was handed over since; if that does not fit, it is read again."""
+        """Returns what is known of the table: as it was left, less what was handed over since; if that does not fit, it is read again."""
         look = self._looks.get(place)
         if look is not None and look.unhanded.handed == handed:
             return look
@@ -273,7 +273,7 @@ class TableWatcher:
 
 
 def _uncounted(table: WatchedTable, commits: Sequence[Commit]) -> TableTrouble:
-    """What is told where nobody knows how many rows of some commits meet the conditions."""
+    """Returns what is told where nobody knows how many rows of some commits meet the conditions."""
     first, last, many = commits[0], commits[-1], len(commits)
     which = f"{many} versions between {first.version} and {last.version}" if many > 1 else f"version {first.version}"
     why = f"Of {which} of the table {table.path} it cannot be told how many rows meet the conditions, so they count as enough"

@@ -107,7 +107,7 @@ class ContainerLines:
             self._last_costs -= self._last.popleft().cost
 
     def _take(self) -> Iterable[LeasedLine]:
-        """What is to be sent now."""
+        """Returns what is to be sent now."""
         with self._lock:
             pieces, self._first = self._first, deque()
         return _lines(pieces)

@@ -126,7 +126,7 @@ class ContainerPlace:
             lease.report_verdict(verdict, metrics={"isolation": LEVEL, "image": box.image, "ms": ms} | metrics)
 
     def _verdict(self, lease: Lease, box: Box, metrics: dict[str, Any]) -> Verdict | None:
-        """What becomes of a task in a container; None: it is not ours to say. Adds to the metrics."""
+        """Returns what becomes of a task in a container; None: it is not ours to say. Adds to the metrics."""
         # there is no token where nothing is to be reported
         named = lease.token or f"{lease.view['task']['id']} {lease.attempt}"
         mark = Mark(self._yard.runner, digest_of_token(named))
@@ -189,7 +189,7 @@ class ContainerPlace:
         return verdict_of_container(ended, out, err)
 
     def _until_us(self, lease: Lease) -> int:
-        """When the container is killed, on the boot clock: at its time-out, or when its lease ends whatever happens."""
+        """Returns when the container is killed, on the boot clock: at its time-out, or when its lease ends whatever happens."""
         left_us = to_us(lease.context.deadline) - now_us()
         return boot_us() + min(self._yard.bounds.timeout_ms * 1000, left_us)
 
@@ -239,7 +239,7 @@ def _left_behind(folder: OutFolder, verdict: Verdict) -> Verdict:
 
 
 def told_of(lease: Lease, given: Any) -> dict[str, Any]:
-    """What a program learns of its task: the document in /task.json and on its standard input.
+    """Returns what a program learns of its task: the document in /task.json and on its standard input.
 
     Args:
         lease: of the task; its token, a secret, is not told.

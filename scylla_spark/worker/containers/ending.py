@@ -46,7 +46,7 @@ class Ended(NamedTuple):
 
 
 def ended_of(client_code: int, state: Any) -> Ended:
-    """How a container ended.
+    """Returns how a container ended.
 
     Args:
         client_code: exit code of `podman run`.
@@ -65,7 +65,7 @@ def ended_of(client_code: int, state: Any) -> Ended:
 
 
 def verdict_of_container(ended: Ended, out: LastLines, err: LastLines) -> Verdict:
-    """What becomes of the task.
+    """Returns what becomes of the task.
 
     Args:
         ended: how its container ended.

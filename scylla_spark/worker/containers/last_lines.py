@@ -50,7 +50,7 @@ class LastLines:
             also(piece)
 
     def lines(self) -> list[bytes]:
-        """What is kept, oldest first, without line ends; an unfinished line is one."""
+        """Returns what is kept, oldest first, without line ends; an unfinished line is one."""
         return [*self._ended, bytes(self._open)] if self._open else list(self._ended)
 
     def text(self, most_chars: int) -> str:

@@ -23,7 +23,7 @@ def lives(text: str) -> bool:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in ticks since the boot; empty: there is none."""
+    """Returns when a process began, in ticks since the boot; empty: there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, UnicodeDecodeError):

@@ -156,7 +156,7 @@ def probe_options(image: str, bounds: Bounds, mark: Mark, files: Files, user_pro
 
 
 def _closed(bounds: Bounds) -> list[str]:
-    """What keeps a container apart."""
+    """Returns what keeps a container apart."""
     hosts = ["--no-hosts"] if bounds.network == "none" else []
     return [
         f"--network={bounds.network}",
@@ -179,7 +179,7 @@ def _closed(bounds: Bounds) -> list[str]:
 
 
 def _bounded(bounds: Bounds, user_processes: int) -> list[str]:
-    """What it may take."""
+    """Returns what it may take."""
     timeout_s = -(-bounds.timeout_ms // 1000) + _SPARE_S
     return [
         f"--memory={bounds.memory}",
@@ -201,7 +201,7 @@ def _known(mark: Mark) -> list[str]:
 
 
 def _given(files: Files) -> list[str]:
-    """What comes in, and that nothing of it stays on this machine."""
+    """Returns what comes in, and that nothing of it stays on this machine."""
     task = f"--mount=type=bind,source={files.task},destination={INPUT_PATH},ro=true,relabel=private"
     return [
         task,
@@ -216,6 +216,6 @@ def _given(files: Files) -> list[str]:
 
 
 def _left_behind(bounds: Bounds, files: Files) -> list[str]:
-    """Where it leaves files behind."""
+    """Returns where it leaves files behind."""
     mount = f"--mount=type=bind,source={files.out},destination={OUT_PATH},noexec,nosuid,nodev,relabel=private"
     return [mount] if bounds.out else []

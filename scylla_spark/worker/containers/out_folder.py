@@ -85,7 +85,7 @@ class OutFolder:
                 self._lease.send_output(Output(name, checked_media_type(None, name), where))
 
     def metrics(self) -> dict[str, object]:
-        """What the metrics of the attempt say of it."""
+        """Returns what the metrics of the attempt say of it."""
         return {"left_out": sorted(self.left_out)[:_TOLD_NAMES]} if self.left_out else {}
 
     def _outputs(self, descriptor: int) -> list[str]:

@@ -51,7 +51,7 @@ class Done(NamedTuple):
 
     @property
     def document(self) -> Any:
-        """What it has answered as JSON; None: it has not."""
+        """Returns what it has answered as JSON; None: it has not."""
         try:
             return json.loads(self.out) if self.code == 0 else None
         except ValueError:
@@ -94,7 +94,7 @@ class Podman(NamedTuple):
         return Done(done.returncode, done.stdout.decode(errors="replace"), told)
 
     def document(self, *arguments: str) -> Any:
-        """What it answers as JSON; None: it does not."""
+        """Returns what it answers as JSON; None: it does not."""
         return self.ask(*arguments).document
 
     def state(self, container: str) -> Any:

@@ -42,7 +42,7 @@ def check_podman(podman: Podman) -> None:
 
 
 def lacking_of(info: Any) -> list[str]:
-    """What of `podman info` is missing for a container that is closed.
+    """Returns what of `podman info` is missing for a container that is closed.
 
     Args:
         info: its document.

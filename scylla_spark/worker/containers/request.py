@@ -113,7 +113,7 @@ def arguments_of(text: str | None) -> tuple[str, ...] | None:
 
 
 def box_of(payload: Any, offer: Offer) -> Box:
-    """What a payload asks for.
+    """Returns what a payload asks for.
 
     Args:
         payload: of the task, any JSON value; None: nothing but what the runner has as its defaults.
@@ -136,7 +136,7 @@ def box_of(payload: Any, offer: Offer) -> Box:
 
 
 def _words(error: ValidationError) -> str:
-    """What is wrong, field by field, without the values."""
+    """Returns what is wrong, field by field, without the values."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [
         f"{'.'.join(str(step)[:60] for step in one['loc']) or 'payload'}: {one['msg']}" for one in found[:_SHOWN_ERRORS]

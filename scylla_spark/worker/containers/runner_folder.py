@@ -77,7 +77,7 @@ def remove_folder(podman: Podman, folder: Path) -> None:
 
 
 def memory_folder() -> Path:
-    """Where folders in memory can be made on this machine.
+    """Returns where folders in memory can be made on this machine.
 
     Raises:
         SetupError: nowhere.

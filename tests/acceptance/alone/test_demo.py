@@ -22,7 +22,7 @@ UNSHARED = ["unshare", "--uts", "sh", "-c", 'hostname no-such-host.invalid && ex
 
 
 def nameless() -> list[str]:
-    """What starts a command on a host whose name does not resolve; nothing where only root may do that."""
+    """Returns what starts a command on a host whose name does not resolve; nothing where only root may do that."""
     tried = shutil.which("unshare") and subprocess.run([*UNSHARED, "true"], capture_output=True, check=False)
     return UNSHARED if tried and tried.returncode == 0 else []
 

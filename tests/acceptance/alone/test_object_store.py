@@ -48,7 +48,7 @@ def order(place: Place) -> None:
 
 
 def watched(place: Place) -> int:
-    """How many runs of the schedule have succeeded."""
+    """Returns how many runs of the schedule have succeeded."""
     done = place.call(*TABLES, "-o", "json", "task", "list", "--filter", "schedule:orders state:succeeded")
     assert done.returncode == 0, done.stderr
     return len(json.loads(done.stdout))

@@ -60,7 +60,7 @@ def environment(place: Place) -> dict[str, str]:
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str], text: str | None = None) -> str:
-    """What a command prints; it must succeed."""
+    """Returns what a command prints; it must succeed."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -76,7 +76,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str], text: str
 
 
 def api_of(up: Process) -> str:
-    """Where it says that its API is; empty as long as it has not said so."""
+    """Returns where it says that its API is; empty as long as it has not said so."""
     assert up.running, up.told()[-3000:]
     said = re.search(r"^ready: .*, api (http://\S+)", up.stdout.read_text(), re.MULTILINE)
     return said[1] if said else ""

@@ -186,7 +186,7 @@ def test_submitted_jobs_drain_and_end_with_0_at_sigterm_to_the_driver_and_at_ctr
 
 
 def _plans(process: Process) -> int:
-    """How often a planner has begun to plan."""
+    """Returns how often a planner has begun to plan."""
     return process.told().count('"event": "planning"')
 
 

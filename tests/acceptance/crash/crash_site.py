@@ -177,7 +177,7 @@ def across(
 
 
 def _remaining(site: CrashSite) -> list[str]:
-    """What is still left after ten seconds."""
+    """Returns what is still left after ten seconds."""
     try:
         eventually(lambda: not site.left(), 10)
     except AssertionError:

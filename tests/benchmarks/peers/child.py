@@ -79,7 +79,7 @@ def answer(
 def output(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, limit_s: float = 300
 ) -> str:
-    """What a command prints; RuntimeError with the end of its stderr if it fails."""
+    """Returns what a command prints; RuntimeError with the end of its stderr if it fails."""
     whole = {**os.environ, **(env or {})}
     done = subprocess.run(command, env=whole, cwd=cwd, capture_output=True, text=True, timeout=limit_s, check=False)
     if done.returncode != 0:

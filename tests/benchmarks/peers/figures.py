@@ -68,7 +68,7 @@ class Start(NamedTuple):
 
 
 def started(path: Path) -> int:
-    """How many whole records a file has."""
+    """Returns how many whole records a file has."""
     return path.stat().st_size // RECORD.size if path.exists() else 0
 
 
@@ -81,7 +81,7 @@ def starts(path: Path, skip: int = 0) -> list[Start]:
 
 
 def disorder(seen: Iterable[Start]) -> int:
-    """How many tasks started before an earlier one of their key, or started again."""
+    """Returns how many tasks started before an earlier one of their key, or started again."""
     last: dict[int, int] = {}
     wrong = 0
     for start in sorted(seen, key=lambda start: start.begun):

@@ -78,7 +78,7 @@ class Program(ABC):
 
     @abstractmethod
     def left(self) -> int:
-        """How many tasks the store has that are not done."""
+        """Returns how many tasks the store has that are not done."""
 
     def settle(self) -> None:  # noqa: B027 - most need nothing
         """What an operator would have the store do after many inserts."""
@@ -88,7 +88,7 @@ class Program(ABC):
         return {}
 
     def folder(self) -> Path | None:
-        """Where the program runs."""
+        """Returns where the program runs."""
         return None
 
     # ---- the measures ----
@@ -152,7 +152,7 @@ class Program(ABC):
             )
 
     def _done(self) -> float:
-        """When the store was asked that first said that nothing is left, µs."""
+        """Returns when the store was asked that first said that nothing is left, µs."""
         asked = 0.0
 
         def nothing_left() -> bool:

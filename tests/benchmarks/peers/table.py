@@ -41,7 +41,7 @@ def rows(results: Mapping[str, Mapping[str, Figure] | str]) -> list[list[str]]:
 
 
 def sizes(result: Mapping[str, Figure] | str) -> str:
-    """How many tasks a peer's rates are of, as a sentence; empty where there is no rate."""
+    """Returns how many tasks a peer's rates are of, as a sentence; empty where there is no rate."""
     if isinstance(result, str):
         return ""
     counts = {measure: figure.count for measure, figure in result.items() if isinstance(figure, Rate)}

@@ -169,7 +169,7 @@ def _prepare(settings: Settings) -> None:
 
 
 def await_value(what: str, look: Callable[[], T | None], *, limit_s: float = LIMIT_S, pause_s: float = 0.05) -> T:
-    """What `look` finds, once it finds something.
+    """Returns what `look` finds, once it finds something.
 
     Args:
         what: the end of the error's sentence.
@@ -208,12 +208,12 @@ def await_merged(settings: Settings, deployment: Deployment | None = None) -> No
 
 
 def rows_in(settings: Settings, table: Table) -> int:
-    """How many rows the files of a table hold, by its log."""
+    """Returns how many rows the files of a table hold, by its log."""
     return int(TableReader.of(settings).size(table)["rows"])
 
 
 def stored_tasks(settings: Settings, prefix: str = "") -> int:
-    """How many tasks of lanes that begin so the tables hold, near and far, each counted once."""
+    """Returns how many tasks of lanes that begin so the tables hold, near and far, each counted once."""
     import polars as pl
 
     readers = TableReader.of(settings)

@@ -25,7 +25,7 @@ async def nap(task: Task) -> int:
 
 @handler(BEGUN)
 def begun(task: Task) -> int:
-    """When it began, microseconds since the epoch."""
+    """Returns when it began, microseconds since the epoch."""
     return now_us()
 
 

@@ -69,7 +69,7 @@ def make_topic(settings: Settings, name: str, partitions: int) -> None:
 
 
 def timer(channel: Channel, settings: Settings, *, count: int, period_us: int) -> list[int]:
-    """How late a bare process wakes up for the instants of a schedule, microseconds.
+    """Returns how late a bare process wakes up for the instants of a schedule, microseconds.
 
     Args:
         channel: to the process that measures; it says when to begin.

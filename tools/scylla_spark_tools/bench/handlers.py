@@ -31,7 +31,7 @@ def noop(task: Task) -> None:
 
 @handler(STAMP)
 def stamp(task: Task) -> list[int]:
-    """When this handler began, and the client's stamp that the task carries (0 without), both microseconds since the epoch.
+    """Returns when this handler began, and the client's stamp that the task carries (0 without), both microseconds since the epoch.
 
     It prints as many `lines` as the task asks for.
     """
@@ -48,7 +48,7 @@ def noop_on_spark(task: Task) -> None:
 
 @handler(STAMP_ON_SPARK, runs_on="spark")
 def stamp_on_spark(task: Task) -> list[int]:
-    """When this handler began on an executor, as `stamp`."""
+    """Returns when this handler began on an executor, as `stamp`."""
     return stamp(task)
 
 

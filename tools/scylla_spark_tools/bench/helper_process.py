@@ -41,7 +41,7 @@ class Channel:
         sys.stdout.flush()
 
     def hear(self) -> Any:
-        """What `Helper.send` sent next; waits for it."""
+        """Returns what `Helper.send` sent next; waits for it."""
         return self._heard.get()
 
     def _listen(self) -> None:
@@ -96,7 +96,7 @@ class Helper:
         self._process.stdin.flush()
 
     def answer(self, timeout_s: float = 60.0) -> Any:
-        """What it says next: first what it tells, last its result.
+        """Returns what it says next: first what it tells, last its result.
 
         Raises:
             SchedulerError: it failed.

@@ -118,7 +118,7 @@ def _processes() -> dict[int, _Process]:
 
 
 def _compiling_ticks(number: int) -> int:
-    """What the just-in-time compiler's threads of a JVM have used; it ends and starts some of them as it likes."""
+    """Returns what the just-in-time compiler's threads of a JVM have used; it ends and starts some of them as it likes."""
     ticks = 0
     for file in Path(f"/proc/{number}/task").glob("*/stat"):
         try:

@@ -103,7 +103,7 @@ def main(name: str, args: Sequence[str]) -> int:
 
 
 def listing() -> str:
-    """What there is to measure, a line each."""
+    """Returns what there is to measure, a line each."""
     lines = [f"  {name:<10} {text}" for name, text in BENCHES.items()]
     lines.append(f"  {ALL:<10} all of them but {', '.join(_APART)}, each in a process of its own")
     return "\n".join(["Usage: scylla-spark bench NAME [OPTIONS]; `bench NAME --help` shows the options", "", *lines])

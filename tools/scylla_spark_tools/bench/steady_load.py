@@ -45,7 +45,7 @@ class Load:
 
     @classmethod
     def of(cls, options: Options, *, rate: float, seconds: float, lanes: int = 1_000, warm_s: float = 10) -> Load:
-        """What the command line asks for, or else this.
+        """Returns what the command line asks for, or else this.
 
         Args:
             options: of the command line; what they name wins.
@@ -94,12 +94,12 @@ class Result:
 
     @property
     def early(self) -> int:
-        """How many began before their time."""
+        """Returns how many began before their time."""
         return sum(late < 0 for late in self.late_us)
 
 
 def joined(results: Sequence[Result]) -> Result:
-    """What was seen of the same load several times on one deployment, as one: the machine changes its state within minutes.
+    """Returns what was seen of the same load several times on one deployment, as one: the machine changes its state within minutes.
 
     Args:
         results: at least one, in the order in which they were taken.

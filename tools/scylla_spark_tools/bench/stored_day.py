@@ -53,7 +53,7 @@ class StoredDay:
 
     @property
     def ended(self) -> int:
-        """How many tasks have ended: those that come first."""
+        """Returns how many tasks have ended: those that come first."""
         return self.count * ENDED_US // (ENDED_US + COMING_US)
 
     @property
@@ -91,7 +91,7 @@ class StoredDay:
         return -(-self.ended // _AGAIN)
 
     def _line(self, *, ended: bool) -> tuple[int, int]:
-        """When the tasks are due: that of number n at the first value plus n times the second, microseconds since the epoch."""
+        """Returns when the tasks are due: that of number n at the first value plus n times the second, microseconds since the epoch."""
         if ended:
             return self.now - ENDED_US, ENDED_US // self.ended
         step = COMING_US // max(self.count - self.ended, 1)

@@ -28,7 +28,7 @@ _TERMS: Final = RemoteTerms(lease_us=30_000_000)  # one process with so many wor
 
 
 def memory_of_workers_mb(count: int) -> float:
-    """How much more memory a pool takes, MiB, once so many workers are connected with TLS and have sent some heartbeats.
+    """Returns how much more memory a pool takes, MiB, once so many workers are connected with TLS and have sent some heartbeats.
 
     Args:
         count: workers.

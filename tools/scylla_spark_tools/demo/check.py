@@ -71,7 +71,7 @@ def early(history: History) -> Iterator[Finding]:
 
 
 def _findings(check: str, breaches: Iterable[Breach]) -> Iterator[Finding]:
-    """What the judge of histories found."""
+    """Yields what the judge of histories found."""
     return (Finding(check, str(breach.key), breach.why) for breach in breaches)
 
 
@@ -98,7 +98,7 @@ def outcomes(history: History) -> Iterator[Finding]:
 
 
 def values(history: History) -> Iterator[Finding]:
-    """What was delivered is the newest payload."""
+    """Yields what was delivered is the newest payload."""
     for visit in history.visits:
         want = history.wanted.get(visit.key)
         if want is not None and visit.ok and want.value is not None and visit.mark != want.value:

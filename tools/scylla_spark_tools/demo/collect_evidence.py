@@ -25,7 +25,7 @@ _KEY = ("scheduled_time", "ordering_id", "uniqueness_key")
 
 
 def wanted(plan: Plan, acked: Mapping[str, int]) -> dict[TaskKey, Want]:
-    """What must become of every accepted key.
+    """Returns what must become of every accepted key.
 
     Args:
         plan: what was sent.
@@ -79,7 +79,7 @@ def history(
 
 
 def scheduled(readers: TableReader) -> list[ScheduledRun]:
-    """What the schedules have run, as the completions of their tasks tell.
+    """Returns what the schedules have run, as the completions of their tasks tell.
 
     Args:
         readers: of the tables.

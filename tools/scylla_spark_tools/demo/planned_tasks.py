@@ -102,11 +102,11 @@ class Plan:
 
     @property
     def last_us(self) -> int:
-        """When the last task is due."""
+        """Returns when the last task is due."""
         return max(key.time_us for key in self.tasks)
 
     def shown(self) -> dict[str, int]:
-        """How many tasks show each trouble."""
+        """Returns how many tasks show each trouble."""
         counts: dict[str, int] = {}
         for task in self.tasks.values():
             if task.trouble:

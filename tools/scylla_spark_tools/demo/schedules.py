@@ -26,7 +26,7 @@ _S: Final = 1_000_000
 
 
 def intended(begin_us: int) -> Intended:
-    """What the schedules are to run.
+    """Returns what the schedules are to run.
 
     Args:
         begin_us: the first planned second is the next whole one, microseconds since the epoch.

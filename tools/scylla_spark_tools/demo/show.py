@@ -119,7 +119,7 @@ def told(findings: Sequence[Finding]) -> Iterable[str]:
 
 
 def load() -> str:
-    """How busy this machine is, in words."""
+    """Returns how busy this machine is, in words."""
     return f"this machine is busy, its load average is {_load():.1f} on {os.cpu_count()} cores"
 
 

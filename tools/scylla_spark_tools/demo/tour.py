@@ -137,7 +137,7 @@ class _Tour:
         labels = {"queue": DEFAULT_QUEUE, "handler": handlers.SCHEDULED, "outcome": SUCCEEDED}
 
         def count() -> int:
-            """How many tasks have ended, without the runs of schedules."""
+            """Returns how many tasks have ended, without the runs of schedules."""
             ended = sum(counts[f"completed_{how}"] for how in _ENDS)
             return ended - int(measured.get_sample_value(name, labels) or 0)
 

@@ -306,7 +306,7 @@ class LeaseBook:
             heapify(self._deadlines)
 
     def next_us(self) -> int:
-        """When a lease may run out, or something of one is to be recorded."""
+        """Returns when a lease may run out, or something of one is to be recorded."""
         if not self._deadlines:
             return self._owed_by_us
         due_us = self._deadlines[0][0]
@@ -358,7 +358,7 @@ class LeaseBook:
         self.end(lease, Outcome(0, TIMED_OUT, note.since_us, now, failure=failure, wait_ms=wait_ms), now)
 
     def _wait_us(self, lease: Lease) -> int:
-        """How long a task waits whose lease has run out: not at all, but by its policy if that of the attempt before had, too.
+        """Returns how long a task waits whose lease has run out: not at all, but by its policy if that of the attempt before had, too.
 
         A worker may die of anything, and then its task is not to wait. A task of which one worker after the other dies would be
         the head of its queue again and again, and take them from all others.

@@ -60,9 +60,9 @@ class Demands:
         return list(self._by_queue)
 
     def of(self, queue: str) -> list[Demand]:
-        """Who wants something of a queue, the first first."""
+        """Returns who wants something of a queue, the first first."""
         return [demand for demands in self._by_queue[queue].values() for demand in demands]
 
     def by_key(self) -> list[Demand]:
-        """Who wants one task."""
+        """Returns who wants one task."""
         return [demand for demands in self._by_key.values() for demand in demands]

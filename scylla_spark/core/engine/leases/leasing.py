@@ -79,13 +79,13 @@ class Leasing:
             self._serve_key(demand, now)
 
     def opens_us(self, after_us: int) -> list[int]:
-        """When rates let something start that is wanted, later than an instant; microseconds since the epoch."""
+        """Returns when rates let something start that is wanted, later than an instant; microseconds since the epoch."""
         waited_for = [name for name in self.demands.queues() if self._pulls.get(name) is not None]
         opens = [self._gates.of(name).opens_us() for name in waited_for]
         return [at for at in opens if at is not None and at > after_us]
 
     def scarcity(self, name: str, now: int) -> Scarcity:
-        """What a queue has for workers here."""
+        """Returns what a queue has for workers here."""
         pull, gate = self._pulls.get(name), self._gates.of(name)
         if pull is not None and (ready := pull.count(now)):
             return Scarcity(name, ready, pull.oldest_us(), gate.limit(now))

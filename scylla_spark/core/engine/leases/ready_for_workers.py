@@ -80,7 +80,7 @@ class PullQueue:
             self.sweep()
 
     def count(self, now: int) -> int:
-        """How many lanes wait; of very many, how many did some moments ago.
+        """Returns how many lanes wait; of very many, how many did some moments ago.
 
         Args:
             now: microseconds since the epoch.

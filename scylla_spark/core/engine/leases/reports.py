@@ -66,7 +66,7 @@ class LeaseReports:
         return OK
 
     def _again(self, session: WorkerSession, index: int, report: Report, refusal: str) -> str:
-        """What a report is told of a lease that is not held: the same that was reported before is right."""
+        """Returns what a report is told of a lease that is not held: the same that was reported before is right."""
         digest = digest_of_token(report.token)
         ended = self._book.how_ended(digest)
         if refusal == FOREIGN or ended is None:

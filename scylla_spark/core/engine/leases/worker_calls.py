@@ -232,7 +232,7 @@ class Leases:
             self._answer_if_done(session, now)
 
     def next_us(self, after_us: int) -> int:
-        """When `tick` has something to do next; what rates allowed by `after_us` already, something else holds back."""
+        """Returns when `tick` has something to do next; what rates allowed by `after_us` already, something else holds back."""
         while self._until and self._until[0][1] not in self._calls:
             heappop(self._until)
         if self._new or self._book.news:

@@ -407,7 +407,7 @@ def _check_start(entry: Entry) -> None:
 
 
 def _keys(schedule: Schedule) -> list[str]:
-    """What it listens to and is found by."""
+    """Returns what it listens to and is found by."""
     calendars = {leaf.times.calendar for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)}
     keys = [*keys_of(schedule.trigger), f"runs:{schedule.work.handler}", *(f"tag:{tag}" for tag in schedule.tags)]
     keys += [f"calendar:{name}" for name in sorted(calendars) if name]
@@ -421,7 +421,7 @@ def text_of(definition: Mapping[str, Any]) -> str:
 
 
 def _leaves_kept(old: Entry | None, found: Mapping[int, int], keys: list[str]) -> list[list[tuple[int, int]]]:
-    """Which leaves go on where one of before stands, if older readers would not find that by themselves."""
+    """Returns which leaves go on where one of before stands, if older readers would not find that by themselves."""
     if old is None or not old.tables:
         return []
     plain = {number: number for number in sorted(old.tables)} if list(old.keys) == keys else {}

@@ -201,14 +201,14 @@ def _command(value: bytes | None) -> PlanCommand | Refused:
 
 
 def _values_of(kind: str, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a command says of something that happened: the planner keeps it until a job has ended, and templates may name it."""
+    """Returns what a command says of something that happened: the planner keeps it until a job has ended, and templates may name it."""
     if kind == "event":
         return [found.get("fields", {})]
     return [one.get("values", {}) for one in found["partitions"]] if kind == "partitions" else []
 
 
 def _trouble(values: dict[str, Any]) -> rejection_reason.Reason | None:
-    """Why values cannot be kept, if they cannot."""
+    """Returns why values cannot be kept, if they cannot."""
     if _is_deeper(values, MOST_LEVELS):
         return rejection_reason.said("too_large", f"Values have at most {MOST_LEVELS} levels.")
     try:
@@ -230,7 +230,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _id_of(value: bytes | None) -> str | None:
-    """Who asked, where only other fields are wrong."""
+    """Returns who asked, where only other fields are wrong."""
     try:
         found = json.loads(value or b"{}")
         asked_by = found.get("id") if isinstance(found, dict) else None

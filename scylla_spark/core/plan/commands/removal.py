@@ -35,7 +35,7 @@ class Loss(NamedTuple):
 def losses(
     entries: Mapping[str, Entry], names: Iterable[str], given: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Loss]:
-    """Which other schedules lose a trigger, or go, when some are removed; by name.
+    """Returns which other schedules lose a trigger, or go, when some are removed; by name.
 
     Args:
         entries: all that are stored.

@@ -130,7 +130,7 @@ class RunsByHand:
         self._answers.done_when_ended(command.id, set(taken_back), done, now)
 
     def _of_times(self, entry: Entry, fields: Mapping[str, Any]) -> tuple[int, tuple[Item, ...]]:
-        """How many times are planned, and the runs of those that are wanted."""
+        """Returns how many times are planned, and the runs of those that are wanted."""
         planned = planned_between(entry, fields["begin"], fields["end"], self._state.calendars, MOST_RUNS)
         todo = chosen(planned, frozenset(fields.get("leaveOut", ())), fields.get("order", "oldest"))
         return len(planned), tuple(Item(place, at_us) for place, at_us in enumerate(todo))
@@ -153,7 +153,7 @@ class RunsByHand:
 
 
 def _source(entry: Entry, table_id: str) -> Source:
-    """Which table versions are of.
+    """Returns which table versions are of.
 
     Raises:
         ArgumentError: the schedule does not watch one table.
@@ -164,7 +164,7 @@ def _source(entry: Entry, table_id: str) -> Source:
 
 
 def _of_versions(fields: Mapping[str, Any], now: int) -> tuple[int, tuple[Item, ...]]:
-    """How many ranges are given, and their runs: each is named by the time of its last commit, as far as that has come."""
+    """Returns how many ranges are given, and their runs: each is named by the time of its last commit, as far as that has come."""
     ranges = fields["versions"]
     items = (Item(place, min(one["at"], now) or now, _versions(one)) for place, one in enumerate(ranges))
     return len(ranges), tuple(items)

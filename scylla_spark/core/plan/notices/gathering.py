@@ -182,7 +182,7 @@ class Gathering:
         self._unlist(rule.name, subject)
 
     def about(self, rule: str, subject: str) -> list[Incident]:
-        """What a rule has told of a subject that is open and can be resolved."""
+        """Returns what a rule has told of a subject that is open and can be resolved."""
         return [one for one in self._of(rule).values() if one.subject == subject and one.event in RESOLVABLE]
 
     def _keep(self, rule: str, fingerprint: str, incident: Incident) -> None:

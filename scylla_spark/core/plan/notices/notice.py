@@ -75,7 +75,7 @@ class Concern(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What is well again when some of it succeeds: a schedule, or a handler in a queue."""
+        """Returns what is well again when some of it succeeds: a schedule, or a handler in a queue."""
         return f"schedule {self.schedule}" if self.schedule else f"{self.queue} {self.handler}"
 
 

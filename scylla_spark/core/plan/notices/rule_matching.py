@@ -170,7 +170,7 @@ class Noticing:
             self._timers.add(Timer(self._state.seen_us.get(rule.name, 0) + rule.every_us, rule.name, PULSE))
 
     def _missing_from_us(self, rule: NotificationRule) -> int:
-        """When a success is missing for certain: some may have come since the one that was recorded."""
+        """Returns when a success is missing for certain: some may have come since the one that was recorded."""
         return self._state.seen_us.get(rule.name, 0) + rule.within_us + rule.within_us // _SLACK
 
     def _look_for_success(self, rule: NotificationRule, now: int) -> None:

@@ -144,7 +144,7 @@ class BackfillEntry(NamedTuple):
 
     @property
     def done(self) -> int:
-        """How many runs have ended, and are not run again."""
+        """Returns how many runs have ended, and are not run again."""
         return self.succeeded + self.failed + self.cancelled
 
     @property
@@ -202,13 +202,13 @@ class BackfillEntry(NamedTuple):
         return _if_over(found, at_us)
 
     def ends_us(self, now: int) -> int | None:
-        """When it will be over if it goes on at the pace that it had so far; None: it does not go on, or no run has ended yet."""
+        """Returns when it will be over if it goes on at the pace that it had so far; None: it does not go on, or no run has ended yet."""
         if self.state != RUNNING or not self.done:
             return None
         return now + self.went_on_us(now) * (self.total - self.done) // self.done
 
     def went_on_us(self, now: int) -> int:
-        """How long it has gone on, without the time in which it was paused."""
+        """Returns how long it has gone on, without the time in which it was paused."""
         return self.worked_us + (max(now - self.since_us, 0) if self.since_us else 0)
 
 

@@ -223,7 +223,7 @@ def _version_of_trigger(text: str) -> int:
 
 
 def change_bytes(change: Change) -> int:
-    """How many bytes a change takes in the record of its group."""
+    """Returns how many bytes a change takes in the record of its group."""
     return len(to_json(change)) + 1
 
 

@@ -165,7 +165,7 @@ def _put(state: PlanState, change: Change) -> None:
 
 
 def _kept_tables(old: Entry, entry: Entry, change: Change) -> dict[int, Handed]:
-    """Where the tables of a changed schedule stand: as the change says by leaf, or as before if it listens to the same."""
+    """Returns where the tables of a changed schedule stand: as the change says by leaf, or as before if it listens to the same."""
     if len(change) > 3:
         return {new: old.tables[leaf] for new, leaf in change[3] if leaf in old.tables}
     return old.tables if old.keys == entry.keys else {}

@@ -34,7 +34,7 @@ def calendar_change(name: str, days: Days) -> list[Any]:
 
 
 def common_changes(state: PlanState) -> list[Sequence[Any]]:
-    """What is of no single schedule, queue, token or rule."""
+    """Returns what is of no single schedule, queue, token or rule."""
     days = [calendar_change(name, days) for name, days in state.calendars.items()]
     graves = [["grave", name, generation] for name, generation in state.graves.items()]
     left = list(_runs_of(state, [key for key in state.handlers if key not in state.runs]))
@@ -60,7 +60,7 @@ def names_of(state: PlanState) -> list[str]:
 
 
 def changes_of(state: PlanState, name: str) -> Iterator[Sequence[Any]]:
-    """What makes one of the list anew; nothing if it is gone meanwhile."""
+    """Yields what makes one of the list anew; nothing if it is gone meanwhile."""
     plain = name[1:]
     if name.startswith(_OF_QUEUE):
         if (queue := state.queues.get(plain)) is not None:
@@ -77,7 +77,7 @@ def changes_of(state: PlanState, name: str) -> Iterator[Sequence[Any]]:
 
 
 def _runs_of(state: PlanState, keys: Iterable[TaskKey]) -> Iterator[Sequence[Any]]:
-    """Which handlers runs are of that their schedule does not say that of (any more)."""
+    """Yields which handlers runs are of that their schedule does not say that of (any more)."""
     found: dict[str, list[TaskKey]] = defaultdict(list)
     for key in keys:
         found[state.handlers[key]].append(key)

@@ -45,5 +45,5 @@ class Timers:
 
     @property
     def next_us(self) -> int | None:
-        """When the first one goes off; None: there is none."""
+        """Returns when the first one goes off; None: there is none."""
         return self._heap[0].at_us if self._heap else None

@@ -176,7 +176,7 @@ def fired(pending: Pending, key: Key, at_us: int | None) -> Pending:
 
 
 def ranges(trigger: OnTable, pending: Pending) -> list[Range]:
-    """What may fire, now or later without anything else coming: the first due first."""
+    """Returns what may fire, now or later without anything else coming: the first due first."""
     found = (range_of(trigger, pending, key) for key in pending.grown)
     return sorted((one for one in found if one is not None), key=turn_of)
 
@@ -187,7 +187,7 @@ def turn_of(one: Range) -> tuple[int, bool, str]:
 
 
 def range_of(trigger: OnTable, pending: Pending, key: Key) -> Range | None:
-    """What may fire of a table or partition, now or later without anything else coming; None: nothing.
+    """Returns what may fire of a table or partition, now or later without anything else coming; None: nothing.
 
     Args:
         trigger: what is waited for.
@@ -212,7 +212,7 @@ def keys_of(trigger: OnTable, commit: Commit) -> list[Key]:
 
 
 def due_at(trigger: OnTable, grown: Grown, last_fire_us: int | None) -> int | None:
-    """When what has come may fire: settled and not throttled; None: it is not enough. All in microseconds since the epoch.
+    """Returns when what has come may fire: settled and not throttled; None: it is not enough. All in microseconds since the epoch.
 
     A commit of which the log does not say how many rows it wrote counts as enough of them: to fire early is better than never.
 
@@ -246,7 +246,7 @@ def narrowed(commit: Commit, total: Count, by: Mapping[str, Mapping[Key, Count]]
 
 
 def _shares(trigger: OnTable, commit: Commit) -> Iterable[tuple[Key, Count]]:
-    """What of a commit counts, by key."""
+    """Returns what of a commit counts, by key."""
     if not counts(trigger, commit):
         return ()
     if trigger.per:

@@ -218,7 +218,7 @@ class _Found:
 
 
 def _count(operation: str, files: _Files, metrics: Mapping[str, int]) -> Count:
-    """What a commit did, by its metrics where files were rewritten, since those hold rows of before as well."""
+    """Returns what a commit did, by its metrics where files were rewritten, since those hold rows of before as well."""
     by_files = None if files.unsaid else files.rows
     gone = None if files.unsaid_gone else files.rows_gone
     match operation:
@@ -240,7 +240,7 @@ def _count(operation: str, files: _Files, metrics: Mapping[str, int]) -> Count:
 
 
 def _overwritten(files: _Files, metrics: Mapping[str, int]) -> Count:
-    """What an overwrite did: where a predicate chose its rows, its files hold copies of those that stay."""
+    """Returns what an overwrite did: where a predicate chose its rows, its files hold copies of those that stay."""
     copied = _copied(files, metrics)
     written = metrics.get("numoutputrows") if files.unsaid else files.rows
     added = metrics.get("numaddedrows") if copied is None or written is None else max(written - copied, 0)

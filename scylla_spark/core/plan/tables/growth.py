@@ -42,11 +42,11 @@ class Growth(NamedTuple):
     slowest: bool = False
 
     def latch(self, leaf: Trigger) -> Latch:
-        """What a leaf has seen when this has come."""
+        """Returns what a leaf has seen when this has come."""
         return Latch(True, self.commits, self.rows, self.size, {TABLE: self.values(leaf)})
 
     def values(self, leaf: Trigger) -> dict[str, Any]:
-        """What is known of it: what is needed to hand it over, and, through `as_told`, what templates may know.
+        """Returns what is known of it: what is needed to hand it over, and, through `as_told`, what templates may know.
 
         Args:
             leaf: that has seen it.
@@ -65,7 +65,7 @@ class Growth(NamedTuple):
 
 
 def as_told(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What templates may know of versions: the partition of nulls, which has a name among us alone, is null.
+    """Returns what templates may know of versions: the partition of nulls, which has a name among us alone, is null.
 
     Args:
         values: as `Growth.values` gave them; versions are known by such a name in the planner's log, in jobs and in `fires`.

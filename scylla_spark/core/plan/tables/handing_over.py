@@ -17,7 +17,7 @@ from scylla_spark.core.plan.triggers.trigger import OnAbsence, Trigger, leaves, 
 
 
 def handed_over(entry: Entry, job: Job, now: int) -> list[Change]:
-    """What says that the versions of a job are a run's own from now on; to be written together with its launch.
+    """Returns what says that the versions of a job are a run's own from now on; to be written together with its launch.
 
     Args:
         entry: of the schedule.
@@ -114,7 +114,7 @@ def gone_on(before: Latch, latch: Latch) -> Latch:
 
 
 def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, int]:
-    """Which leaves of a changed trigger go on where one of before stands: those of the same table, the most similar ones first.
+    """Returns which leaves of a changed trigger go on where one of before stands: those of the same table, the most similar ones first.
 
     Args:
         old: the trigger of before.

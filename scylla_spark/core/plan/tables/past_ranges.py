@@ -74,7 +74,7 @@ def past_ranges(trigger: OnTable, begin: int, commits: Iterable[Commit], most: i
 
 
 def part_of(key: Key) -> str:
-    """How a partition is called in the planner's log."""
+    """Returns how a partition is called in the planner's log."""
     return NULL_PART if key is None else key
 
 

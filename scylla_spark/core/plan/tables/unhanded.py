@@ -129,7 +129,7 @@ class Unhanded:
 
 
 def _stands(handed: Handed) -> Pending:
-    """What is pending where nothing has come since versions were handed over."""
+    """Returns what is pending where nothing has come since versions were handed over."""
     fired: dict[Key, Fired] = {WHOLE: Fired(handed.version, handed.at_us or None)}
     parts: Mapping[str, tuple[int, int]] = handed.parts
     fired |= {key_of(part): Fired(version, at_us or None) for part, (version, at_us) in parts.items()}

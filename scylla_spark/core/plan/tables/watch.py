@@ -78,7 +78,7 @@ class TableWatch:
             self._wanted = None
 
     def wanted(self, names: Callable[[], Iterable[str]]) -> Mapping[Place, Wanted]:
-        """What is to be watched for some schedules; the same mapping as long as that is the same."""
+        """Returns what is to be watched for some schedules; the same mapping as long as that is the same."""
         if self._wanted is None:
             self._wanted = self._found(names())
         return self._wanted

@@ -138,12 +138,12 @@ class FireTimes:
         return None
 
     def blackout_end(self, at_us: int) -> int | None:
-        """Where the blackout around an instant ends; None: it is in none."""
+        """Returns where the blackout around an instant ends; None: it is in none."""
         number = bisect_right(self.blackouts, at_us, key=_begin) - 1
         return self.blackouts[number][1] if number >= 0 and at_us < self.blackouts[number][1] else None
 
     def starts_us(self, name: str, planned_us: int) -> int:
-        """When a fire starts: the planned time, and a jitter that is the same whenever it is asked for."""
+        """Returns when a fire starts: the planned time, and a jitter that is the same whenever it is asked for."""
         if not self.jitter_us:
             return planned_us
         digest = blake2b(f"{name}\0{planned_us}".encode(), digest_size=8).digest()
@@ -191,7 +191,7 @@ class FireTimes:
         return found
 
     def _moved(self, after_us: int, over: Break) -> Iterator[int]:
-        """Where the times of a break go to, of each of its days the first that is later than an instant."""
+        """Yields where the times of a break go to, of each of its days the first that is later than an instant."""
         to, days = over.way(self.on_holiday)
         bound, ahead_us = zone.watershed(self.tz, after_us), 0
         for day in days:

@@ -264,7 +264,7 @@ def _near_step(after_us: int, start_us: int, period_us: int) -> int:
 
 
 def _end_of_offset(tz: str, at_us: int) -> int:
-    """When the clock is next set after an instant, or ten years later."""
+    """Returns when the clock is next set after an instant, or ten years later."""
     step = zone.step_between(tz, at_us, at_us + _STRETCH_US)
     return at_us + _STRETCH_US if step is None else step.at_us
 

@@ -103,7 +103,7 @@ def check_rule(text: str) -> None:
 
 
 def _wrong(name: str, value: str) -> str | None:
-    """What is allowed in a part whose value is wrong; None: the value is right."""
+    """Returns what is allowed in a part whose value is wrong; None: the value is right."""
     if name in _NUMBERS:
         return _wrong_numbers(value, _NUMBERS[name])
     if name == "WKST":
@@ -135,7 +135,7 @@ def _wrong_until(value: str) -> str | None:
 
 
 def _contradictions(parts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What parts of a rule forbid each other, and what to write instead."""
+    """Yields what parts of a rule forbid each other, and what to write instead."""
     frequency = parts["FREQ"]
     if "UNTIL" in parts and "COUNT" in parts:
         yield "UNTIL and COUNT are both given", "Give one of the two."

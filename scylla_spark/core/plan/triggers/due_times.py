@@ -68,7 +68,7 @@ class Timing:
             self._timers.add(Timer(change[2]["at_us"], change[1], "time"))
 
     def begin(self, schedule: Schedule, after_us: int) -> int:
-        """When the first fire after an instant is to be decided; 0: none is."""
+        """Returns when the first fire after an instant is to be decided; 0: none is."""
         failpoint.reach("plan.begin", schedule.name)
         first = self._next(schedule, after_us)
         return self._decided_us(schedule, first) if first is not None else 0

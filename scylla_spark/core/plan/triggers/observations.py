@@ -338,7 +338,7 @@ def _fits(entry: Entry, job: Job, latches: Mapping[int, Latch]) -> bool:
 
 
 def _both(before: Latch, latch: Latch) -> Latch:
-    """What a leaf has seen in two rounds."""
+    """Returns what a leaf has seen in two rounds."""
     if claim_of(before) is not None:
         return gone_on(before, latch)
     both = latch._replace(
@@ -356,7 +356,7 @@ def _both(before: Latch, latch: Latch) -> Latch:
 
 
 def _counted(before: Latch, leaf: Trigger, occurrence: Occurrence) -> Latch:
-    """What a leaf has seen with something more."""
+    """Returns what a leaf has seen with something more."""
     latch = Latch(
         True,
         before.seen + occurrence.seen,

@@ -24,7 +24,7 @@ _MOST_HELD_CHARS: Final = 64 * 1024
 
 
 def last_of_each(latches: Mapping[int, Latch]) -> dict[str, Any]:
-    """What came last of each kind.
+    """Returns what came last of each kind.
 
     Args:
         latches: number of a leaf → what it has seen, the newest last.
@@ -36,7 +36,7 @@ def last_of_each(latches: Mapping[int, Latch]) -> dict[str, Any]:
 
 
 def all_by_name(trigger: Trigger, latches: Mapping[int, Latch]) -> dict[str, dict[str, Any]]:
-    """What came of each kind, by the name of what is waited for: events, work, tables, datasets.
+    """Returns what came of each kind, by the name of what is waited for: events, work, tables, datasets.
 
     Args:
         trigger: the tree.
@@ -92,7 +92,7 @@ def partitions_with(before: Mapping[str, Any] | None, come: Sequence[Any]) -> di
 
 
 def batch_values(tag: str, latch: Latch) -> dict[str, Any]:
-    """How the tasks of a batch have ended.
+    """Returns how the tasks of a batch have ended.
 
     Args:
         tag: that they carry.

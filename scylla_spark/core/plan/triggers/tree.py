@@ -42,12 +42,12 @@ def _holds(node: Trigger, latches: Mapping[int, Latch], first: int) -> tuple[boo
 
 
 def keys_of(trigger: Trigger) -> list[str]:
-    """What a schedule with this trigger listens to; each once."""
+    """Returns what a schedule with this trigger listens to; each once."""
     return list(dict.fromkeys(key_of(leaf) for leaf in leaves(trigger)))
 
 
 def key_of(leaf: Trigger) -> str:
-    """What one leaf listens to."""
+    """Returns what one leaf listens to."""
     match leaf:
         case OnEvent(name):
             return f"event:{name}"
@@ -68,7 +68,7 @@ def key_of(leaf: Trigger) -> str:
 
 
 def described(trigger: Trigger, latches: Mapping[int, Latch]) -> list[str]:
-    """What each leaf has seen, in words; for `fires` and people."""
+    """Returns what each leaf has seen, in words; for `fires` and people."""
     words = []
     for number, leaf in enumerate(leaves(trigger)):
         latch = latches.get(number, Latch())

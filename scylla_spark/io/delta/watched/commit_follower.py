@@ -63,7 +63,7 @@ class _Seen(NamedTuple):
 
 
 def watchable_places(settings: Settings) -> TablePlaces:
-    """Which tables triggers may watch. Folders are compared as they are written, and where links lead."""
+    """Returns which tables triggers may watch. Folders are compared as they are written, and where links lead."""
 
     def resolved(*places: str) -> tuple[str, ...]:
         return (*places, *(os.path.realpath(place) for place in places if is_local(place)))
@@ -108,11 +108,11 @@ class WatchedTable:
 
     @property
     def header(self) -> Header | None:
-        """What is true of the table at the last version that was read; None before the first look."""
+        """Returns what is true of the table at the last version that was read; None before the first look."""
         return self._seen.header if self._seen else None
 
     def start(self, trigger: OnTable) -> Cursor | TableTrouble:
-        """Where a trigger begins to count; a table that is still to come will count from its first version on.
+        """Returns where a trigger begins to count; a table that is still to come will count from its first version on.
 
         Raises:
             ArgumentError: the table is not partitioned by the trigger's column, or has not yet the version to start after.

@@ -49,7 +49,7 @@ class Listing(NamedTuple):
 
 
 def listing(log: LogFiles) -> Listing | None:
-    """What of a log is still there; None: there is no table."""
+    """Returns what of a log is still there; None: there is no table."""
     names = log.names()
     if names is None:
         return None
@@ -62,7 +62,7 @@ def listing(log: LogFiles) -> Listing | None:
 
 
 def header_at(log: LogFiles, found: Listing, version: int) -> Header | None:
-    """What was true of a table at a version, or at the first version after it of which the log still tells; None: it does not.
+    """Returns what was true of a table at a version, or at the first version after it of which the log still tells; None: it does not.
 
     Args:
         log: of the table.

@@ -45,7 +45,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def _singles(home: Deployment, count: int) -> tuple[dict[str, list[int]], float]:
-    """What each call took, and cores in use meanwhile."""
+    """Returns what each call took, and cores in use meanwhile."""
     with Helper("single_tasks", home.settings, api=home.addresses["api"], count=count) as helper:
         helper.answer()
         costs = Costs(helper.pid)

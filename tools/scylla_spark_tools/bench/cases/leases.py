@@ -110,7 +110,7 @@ def _ready(home: Deployment) -> int:
 
 
 def _worked_off(home: Deployment, api: str) -> tuple[dict[str, Any], float]:
-    """What all workers saw together, and cores in use meanwhile."""
+    """Returns what all workers saw together, and cores in use meanwhile."""
     helpers = [
         Helper(
             "lease_workers", home.settings, api=api, prefix=f"p{number}-", queue=QUEUE, workers=_THREADS, most=_AT_ONCE

@@ -80,7 +80,7 @@ def _paths(calls: int, count: int, first: int, lanes: int) -> dict[str, list[str
 
 
 def timed(home: Deployment, paths: dict[str, list[str]]) -> tuple[dict[str, list[int]], float]:
-    """What each call took in microseconds, by kind, and cores in use meanwhile."""
+    """Returns what each call took in microseconds, by kind, and cores in use meanwhile."""
     with Helper("reads", home.settings, api=home.addresses["api"], paths=paths) as helper:
         helper.answer()
         costs = Costs(helper.pid)

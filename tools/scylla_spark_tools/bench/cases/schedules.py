@@ -78,7 +78,7 @@ def run(options: Options) -> dict[str, Any]:
 def _crons(
     client: Scheduler, settings: Settings, crons: int, seconds: float
 ) -> tuple[list[int], int, int, float]:  # fmt: skip
-    """How late each run was, how many planned times have none and how many have two, and the cores in use."""
+    """Returns how late each run was, how many planned times have none and how many have two, and the cores in use."""
     names = [f"cron-{number:05}" for number in range(crons)]
     client.put_schedules(*(Schedule(name, STAMP, Trigger.every("1s")) for name in names))
     first = now_us() // _SECOND * _SECOND + _SETTLE_S * _SECOND

@@ -167,7 +167,7 @@ def requests_until_now(visit):
 def test_a_page_follows_what_happens_by_one_connection(visit, site):
     visit.open("/ui/tasks?filter=lane:late")
     visit.page.wait_for_selector(".pulse.is-live")
-    assert "No task is like that" in visit.page.inner_text("#live")
+    assert "No matching tasks" in visit.page.inner_text("#live")
     enqueue_late(site, "late")
     visit.page.wait_for_selector("#live >> text=late-1", timeout=30_000)
     assert requests_until_now(visit).count("/ui/live") == 1

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.cli import one_command as cli
+from scylla_spark.cli.commands import schedule_import
 from scylla_spark.client.schedules.crontab import DIFFERS, REFUSED, TAKEN, file_of_schedules, read_crontab
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule, Trigger
@@ -85,11 +86,40 @@ def test_a_schedule_keeps_command_environment_zone_and_the_comment_above_it():
 def test_the_first_percent_sign_ends_the_command_and_later_ones_are_ends_of_lines():
     found = rendered(by_number(CRONTAB)[9])
     assert found["command"][2] == 'mail -s "It\'s 10pm" joe'
-    assert found["stdin"] == "Joe,\n\nWhere are your kids?%\n\n"
-    assert rendered(by_number("* * * * * date +\\%F\n")[1])["command"][2] == "date +%F"
+    assert found["stdin"] == "Joe,\n\nWhere are your kids?%\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "stdin"),
+    [
+        (r"date +\%F", "date +%F", None),
+        (r"a \\%b", "a \\\\", "b\n"),  # the second backslash is escaped, the percent sign is not
+        (r"a \\\%b", "a \\\\%b", None),
+        ("a\\", "a\\", None),
+        ("a%", "a", None),
+        ("a%%", "a", "\n"),
+        ("a%b%", "a", "b\n"),
+        (r"a%b\%", "a", "b%\n"),
+    ],
+)
+def test_command_and_input_are_those_of_cron(text, command, stdin):
+    payload = rendered(by_number(f"@daily {text}\n")[1])
+    assert (payload["command"][2], payload.get("stdin")) == (command, stdin)
+
+
+@pytest.mark.parametrize("field", ["5/15", "0,5/15", "10/1"])
+def test_a_step_after_one_number_is_refused_since_crons_ignore_it(field):
+    assert "5-59/15" in by_number(f"{field} * * * * x\n")[1].why
+    assert by_number("*/5,1-9/2 * * * * x\n")[1].verdict == TAKEN
+
+
+def test_names_of_many_equal_commands_are_found_in_time():
+    lines = read_crontab("@daily x\n@daily x-3\n" + "@daily x\n" * 3, "run", "UTC")
+    assert [one.schedule["name"] for one in lines] == ["x", "x-3", "x-2", "x-4", "x-5"]
 
 
 def test_braces_of_a_command_are_no_places_of_a_template():
+    assert rendered(by_number("SHELL={{a}}\n@daily x\n")[2])["command"][0] == "{{a}}"
     assert rendered(by_number(CRONTAB)[10])["command"][2] == "docker ps --format '{{.Names}} {{json .}}'"
 
 
@@ -163,6 +193,22 @@ def test_the_command_reports_each_line_and_writes_a_file_that_lint_takes(run, tm
     assert err.startswith("7 taken, 1 differs, 8 refused\n")
     assert cli.run(["schedule", "lint", "jobs.toml"]) == 0
     assert "docker: runs every fifth minute" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "system"),
+    [
+        ("/etc/crontab", True),
+        ("/etc/cron.d/jobs", True),
+        ("/etc/../etc/cron.d/jobs", True),
+        ("/etc/crontabs/root", False),
+        ("crontab", False),
+    ],
+)
+def test_files_of_the_system_name_users(run, monkeypatch, file, system):
+    monkeypatch.setattr(schedule_import, "_text_of", lambda _: "@daily root x\n")
+    _, out, _ = run(file, "--handler", "run", "--tz", "UTC", "-o", "json")
+    assert ("user of the dispatcher" in json.loads(out)[0]["why"]) == system
 
 
 def test_a_file_that_exists_is_not_written_over(run, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from scylla_spark.cli.context import context
 from scylla_spark.errors import ArgumentError, ExitCode
 
-_SYSTEM: Final = ("/etc/crontab", "/etc/cron.d/")
+_SYSTEM: Final = ("/etc/crontab", "/etc/cron.d")
 _MOST_BYTES: Final = 1024 * 1024
 
 
@@ -37,7 +38,8 @@ def import_(
     cli = context(ctx)
     if to is not None and not to.endswith(".toml"):
         raise ArgumentError(f"--to {to}: the file is written as TOML.", hint="Name it FILE.toml.")
-    is_system = file.startswith(_SYSTEM) if system is None else system
+    path = os.path.abspath(file)
+    is_system = (path in _SYSTEM or os.path.dirname(path) in _SYSTEM) if system is None else system
     lines = read_crontab(_text_of(file), handler, tz, system=is_system)
     rows = [
         {

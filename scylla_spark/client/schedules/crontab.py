@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,10 @@ _QUOTED: Final = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
 _NAMED: Final = re.compile(r"(@\S+)\s+(.*)", re.DOTALL)
 _TIMED: Final = re.compile(r"((?:\S+\s+){4}\S+)\s+(.*)", re.DOTALL)
 _OWNED: Final = re.compile(r"(\S+)\s+(.*)", re.DOTALL)
+_COMMAND: Final = re.compile(r"(?:[^%\\]|\\.|\\$)*", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _PERCENT: Final = re.compile(r"\\?%")
+_STEP_AFTER_NUMBER: Final = re.compile(r"(?:^|[\s,])[^\s,*/-]+/")
 _MAIL: Final = ("MAILTO", "MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING")
 _MAX_DELAY_MIN: Final = 1_440
 _AS_IN_CRON: Final = {"overlap": "allow_all", "catch_up": "none", "retry": {"max_retries": 0}}
@@ -73,7 +77,7 @@ def read_crontab(text: str, handler: str, tz: str, *, system: bool = False) -> l
     """
     zone.zone(tz)
     settings, comment = _Settings(tz), ""
-    found, names = list[CrontabLine](), set[str]()
+    found, names, numbers = list[CrontabLine](), set[str](), Counter[str]()
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip(" \t\r")
         if not line or line.startswith("#"):
@@ -85,8 +89,7 @@ def read_crontab(text: str, handler: str, tz: str, *, system: bool = False) -> l
         else:
             found.append(_judged(CrontabLine(number, line, TAKEN), handler, settings, system=system))
         if (fields := found[-1].schedule) is not None:
-            name = next(one for one in _names(fields["name"]) if one not in names)
-            names.add(name)
+            name = _free_name(fields["name"], names, numbers)
             note = {"note": comment[:200]} if comment else {}
             found[-1] = found[-1]._replace(schedule={**fields, "name": name, **note})
         comment = ""
@@ -149,6 +152,9 @@ def _judged(line: CrontabLine, handler: str, settings: _Settings, *, system: boo
     if settings.tz is None:
         return line._replace(verdict=REFUSED, why="The zone in CRON_TZ above it is not known.")
     expression, rest = " ".join(parts[1].split()), owned[2] if owned else parts[2]
+    if _STEP_AFTER_NUMBER.search(expression):
+        why = "A step after one number: Debian's cron refuses it, others ignore the step. Write a range, as in 5-59/15."
+        return line._replace(verdict=REFUSED, why=why)
     if "~" in expression:
         why = "A random time (~) is not possible. Write a fixed time, and `jitter` to spread runs."
         return line._replace(verdict=REFUSED, why=why)
@@ -156,7 +162,7 @@ def _judged(line: CrontabLine, handler: str, settings: _Settings, *, system: boo
         why = "A schedule does not depend on the start of a machine. Run the command by a unit of systemd."
         return line._replace(verdict=REFUSED, why=why)
     command, stdin = _without_percent(rest)
-    payload: dict[str, Any] = {"command": [settings.shell, "-c", _as_template(command)]}
+    payload: dict[str, Any] = {"command": [_as_template(settings.shell), "-c", _as_template(command)]}
     if settings.environment:
         payload["env"] = {name: _as_template(value) for name, value in settings.environment.items()}
     if stdin is not None:
@@ -192,9 +198,11 @@ def _unquoted(value: str) -> str:
 
 def _without_percent(rest: str) -> tuple[str, str | None]:
     r"""The command and its input: the first % ends the command, later ones are ends of lines, `\%` is a percent sign."""
-    first = next((found for found in _PERCENT.finditer(rest) if found[0] == "%"), None)
-    command, stdin = (rest, None) if first is None else (rest[: first.start()], rest[first.end() :])
-    return command.replace("\\%", "%"), None if stdin is None else _PERCENT.sub(_percent, stdin) + "\n"
+    ends = _COMMAND.match(rest)
+    assert ends is not None
+    command = _ESCAPED.sub(lambda found: "%" if found[1] == "%" else found[0], ends[0])
+    stdin = _PERCENT.sub(_percent, rest[ends.end() + 1 :])
+    return command, (stdin if stdin.endswith("\n") else f"{stdin}\n") if stdin else None
 
 
 def _percent(found: re.Match[str]) -> str:
@@ -212,12 +220,14 @@ def _name(command: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", PurePosixPath(program).name).strip("-.")[:100] or "command"
 
 
-def _names(name: str) -> Iterator[str]:
-    yield name
-    number = 2
-    while True:
-        yield f"{name}-{number}"
-        number += 1
+def _free_name(name: str, names: set[str], numbers: Counter[str]) -> str:
+    """Returns the name, or the first one with a number that is free, and takes it."""
+    free = name
+    while free in names:
+        numbers[name] += 1
+        free = f"{name}-{numbers[name] + 1}"
+    names.add(free)
+    return free
 
 
 def _toml(value: Any) -> str:

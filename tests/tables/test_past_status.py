@@ -23,8 +23,8 @@ MOMENTS = [at(hour, minute) for hour in (7, 8, 9, 10, 11) for minute in (0, 20, 
 class Reading(TaskPages):
     """Reads every moment from the tables."""
 
-    def _past(self, view, shares, as_of_us, *, detailed):
-        return [frame for _, frame in self._read(view, shares, as_of_us, detailed=detailed)]
+    def _past(self, view, shares, as_of_us, kind):
+        return [frame for _, frame in self._read(view, shares, as_of_us, kind)]
 
 
 def history(path: str, seed: int, *, patient: bool) -> None:
@@ -89,7 +89,7 @@ def test_what_was_between_attempts_is_left_to_the_tables(tmp_path):
     key = TaskKey(at(9), "a", "k")
     append(str(tmp_path), TASKS, [task(key, 1)])
     append(str(tmp_path), COMPLETIONS, [fact(key, 2, "succeeded", 2, finished_at=from_us(at(10)))])
-    (rows,) = TaskPages(TableReader(str(tmp_path)))._groups(TaskFilter(), None, None, 1)
+    (rows,) = TaskPages(TableReader(str(tmp_path)))._passing(TaskFilter(), at(11), None, 1)
     assert as_it_was(rows.collect(), at(9, 30)) is None
     assert as_it_was(rows.collect(), at(10)) is not None
     assert as_it_was(rows.collect(), at(8, 59)) is not None

@@ -109,7 +109,7 @@ def test_a_stream_reads_some_at_a_time(path, monkeypatch):
     monkeypatch.setattr(
         TaskPages,
         "_hours",
-        lambda self, view, hours, until, **more: read.append(list(hours)) or kept(self, view, hours, until, **more),
+        lambda self, view, hours, *more: read.append(list(hours)) or kept(self, view, hours, *more),
     )
     with sched(path) as one:
         reader = one.stream_tasks()

@@ -138,16 +138,20 @@ command=(
 # A driver on the cluster ends with its own exit code, which the client of Spark only mentions. A signal ends this client and not
 # the application: what stops its container with SIGTERM lets it drain.
 if [ -n "$cluster" ]; then
-  told=$(mktemp)
-  trap 'rm -f "$told"' EXIT
+  told=$(mktemp -d)
+  trap 'rm -rf "$told"' EXIT
+  mkfifo "$told/pipe"
+  tee "$told/log" <"$told/pipe" >&2 &
+  tee=$!
   # shellcheck disable=SC2086 # the extra options are meant to be split
-  "${command[@]}" $args "$script" "$@" 2> >(tee "$told" >&2) &
+  "${command[@]}" $args "$script" "$@" 2>"$told/pipe" &
   client=$!
   trap 'kill -TERM "$client" 2>/dev/null || true' INT TERM HUP
   code=0
   wait "$client" || code=$?
+  wait "$tee" || true  # what the client has said last may still be in the pipe
   if [ "$code" -ne 0 ]; then
-    status=$(grep -oE 'User application exited with status [0-9]+|exit code: [0-9]+' "$told" | grep -oE '[0-9]+$' | tail -n 1) || true
+    status=$(grep -oE 'User application exited with status [0-9]+|exit code: [0-9]+' "$told/log" | grep -oE '[0-9]+$' | tail -n 1) || true
     code=${status:-$code}
   fi
   exit "$code"

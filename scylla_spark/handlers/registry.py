@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -38,12 +39,14 @@ class Handler:
         function: the function itself.
         signature: how it is called, and which types its payload and its result have.
         schedules: that it brings along, as objects of a file of schedules.
+        module: that registered it; the function itself may be of another one.
     """
 
     info: HandlerInfo
     function: Callable[..., Any]
     signature: Signature
     schedules: tuple[Mapping[str, Any], ...] = ()
+    module: str = ""
 
 
 _registered: dict[str, Handler] = {}
@@ -127,7 +130,9 @@ def handler(
         _check_apart(name, apart, runs_on, is_async=taken.is_async)
         _check_session(name, runs_on, taken, max_batch)
         info = HandlerInfo(name, runs_on or AUTO, max_batch, timeout_ms, retry, at_once, apart, rate_keys=rate_keys)
-        _add(Handler(info, function, taken, brought))
+        caller = inspect.currentframe()
+        place = caller.f_back.f_globals.get("__name__", "") if caller is not None and caller.f_back is not None else ""
+        _add(Handler(info, function, taken, brought, place))
         return function
 
     return register
@@ -259,7 +264,7 @@ def load(modules: Sequence[str]) -> dict[str, Handler]:
 
 
 def defined_in(module: str) -> list[Handler]:
-    """Imports a module, and returns the handlers that it and its submodules define.
+    """Imports a module, and returns the handlers that it and its submodules define or register.
 
     Args:
         module: dotted name, or path of a .py file.
@@ -269,7 +274,11 @@ def defined_in(module: str) -> list[Handler]:
     """
     load((module,))
     name = _import_file(Path(module)).__name__ if _is_path(module) else module
-    return [one for one in _registered.values() if f"{one.function.__module__}.".startswith(f"{name}.")]
+    return [
+        one
+        for one in _registered.values()
+        if any(f"{place}.".startswith(f"{name}.") for place in (one.module, one.function.__module__))
+    ]
 
 
 def _is_path(module: str) -> bool:

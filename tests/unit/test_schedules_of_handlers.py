@@ -1,11 +1,18 @@
 """Schedules beside handlers: what `@handler(schedules=…)` takes, and which of them a module brings along."""
 
+import queue
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import pytest
 
 from scylla_spark import handler
+from scylla_spark.cli.commands import root_commands
 from scylla_spark.cli.commands.schedule_apply import of_module
 from scylla_spark.client.schedules.schedule import Schedule, Trigger
-from scylla_spark.errors import ArgumentError, ConfigError
+from scylla_spark.errors import ArgumentError, ConfigError, UnreachableError
+from scylla_spark.processes import ready_line
 
 MODULE = """
 from scylla_spark import handler
@@ -68,3 +75,41 @@ def test_a_module_that_cannot_be_imported_is_an_error_of_configuration(folder):
 def test_what_is_no_schedule_of_a_handler_is_refused_where_it_is_written(wrong):
     with pytest.raises(ArgumentError, match="schedules="):
         handler("brought-refused", schedules=wrong)
+
+
+def test_a_handler_of_a_function_of_another_module_is_of_the_module_that_registers_it(folder):
+    (folder / "brought_plain.py").write_text("def plain(task): ...\n")
+    (folder / "brought_registers.py").write_text(
+        "from brought_plain import plain\nfrom scylla_spark import handler\n\n"
+        'handler("brought-registered", schedules=[{"name": "registered", "every": "1h"}])(plain)\n'
+    )
+    assert [one.name for one in of_module("brought_registers")] == ["registered"]
+
+
+def test_a_handler_that_two_modules_bring_along_is_of_the_first(folder):
+    (folder / "brought_twice").mkdir()
+    (folder / "brought_twice" / "__init__.py").write_text("from brought_twice import part\n")
+    (folder / "brought_twice" / "part.py").write_text(ELSEWHERE.replace("brought-elsewhere", "brought-twice"))
+    brought = root_commands._brought(["brought_twice", "brought_twice.part", "brought_twice"])
+    assert [(one.name, one.owner) for one in brought] == [("elsewhere", "module:brought_twice")]
+
+
+def test_a_planner_that_does_not_answer_does_not_keep_a_service_that_is_ready(folder, monkeypatch):
+    asked, gate, said = threading.Event(), threading.Event(), queue.Queue()
+
+    class Silent:
+        @contextmanager
+        def scheduler(self):
+            asked.set()
+            gate.wait(60)
+            raise UnreachableError("No planner answered within 30 s.")
+            yield
+
+        output = SimpleNamespace(say=said.put, form="table")
+
+    monkeypatch.setattr(ready_line, "ready_facts", lambda _: {})
+    monkeypatch.setattr(ready_line, "ready_line", lambda _: "ready")
+    root_commands._say_ready(Silent(), [Schedule("a", "a", Trigger.manual(), owner="module:a")], None)
+    assert asked.wait(60)
+    gate.set()
+    assert "were not applied: No planner answered" in said.get(timeout=60)

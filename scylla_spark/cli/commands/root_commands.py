@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -178,10 +179,17 @@ def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None,
 
 
 def _brought(modules: Sequence[str]) -> list[Schedule]:
-    """The schedules of the modules of handlers: a wrong one is an error before anything is started."""
+    """The schedules of the modules of handlers: a wrong one is an error before anything is started.
+
+    A handler that two of the modules bring along, such as a package and one of its modules, is of the first.
+    """
     from scylla_spark.cli.commands.schedule_apply import of_module
 
-    return [one for module in modules for one in of_module(module)]
+    found: list[Schedule] = []
+    for module in modules:
+        known = {one.handler for one in found}
+        found += [one for one in of_module(module) if one.handler not in known]
+    return found
 
 
 def _examine(cli: Context, folders: Sequence[Path], *, java: bool = True, spark: bool = True) -> None:
@@ -210,6 +218,12 @@ def _say_ready(cli: Context, schedules: Sequence[Schedule], deployment: Any) -> 
         )
     sys.stdout.write("".join(visible(line) + "\n" for line in text.splitlines()))
     sys.stdout.flush()
+    if schedules:  # not here: without a planner it takes half a minute, and this thread has to see a request to stop
+        threading.Thread(target=_store, args=(cli, schedules), name="schedules", daemon=True).start()
+
+
+def _store(cli: Context, schedules: Sequence[Schedule]) -> None:
+    """Stores the schedules of each module of handlers, and removes those that it does not name any more."""
     for owner in dict.fromkeys(one.owner or "" for one in schedules):
         own = [one for one in schedules if one.owner == owner]
         try:

@@ -11,6 +11,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnAbsence,
     OnEvent,
     OnPartitions,
+    OnRequest,
     OnRuns,
     OnTable,
     checked,
@@ -45,6 +46,7 @@ def test_what_can_fire_is_taken(right):
 @pytest.mark.parametrize(
     "wrong",
     [
+        AnyOf((OnRequest(), NIGHTLY)), AnyOf((NIGHTLY, AnyOf((OnRequest(),)))),
         AnyOf(()), AnyOf((NIGHTLY,), 2), AnyOf((NIGHTLY,), 0), AnyOf((NIGHTLY, AnyOf(()))), OnTable(""), OnTable("t", min_rows=-1),
         OnTable("t", min_bytes=-1), OnTable("t", min_bytes=1, where=(Condition("a", "=", 1),)),
         OnTable("t", min_commits=0), OnTable("t", settle_us=-1), OnTable("t", start=-1), OnTable("t", throttle_us=1 << 70),

@@ -188,6 +188,11 @@ def _check(node: Trigger) -> None:
         case AnyOf(branches, at_least):
             if not branches:
                 raise ArgumentError("An AND or OR has no branches.", hint="Give it at least one trigger.")
+            if any(isinstance(branch, OnRequest) for branch in branches):
+                raise ArgumentError(
+                    "A manual trigger stands alone: as a branch it would never fire.",
+                    hint="Leave it out. Any schedule can be run by hand.",
+                )
             _within("at_least", at_least, 1, len(branches))
         case OnTable():
             _text("table", node.table)

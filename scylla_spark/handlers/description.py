@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import marshal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -112,14 +111,12 @@ def form_of(function: Callable[..., Any], said: Signature) -> HandlerForm:
 
 
 def _digest(function: Callable[..., Any]) -> str:
-    """SHA-256 of the source of a function, 32 hexadecimal digits; of its compiled code where there is no source."""
-    plain = inspect.unwrap(function)
+    """SHA-256 of the source of a function, 32 hexadecimal digits; empty where there is no source."""
     try:
-        definition = inspect.getsource(plain).encode()
+        definition = inspect.getsource(inspect.unwrap(function))
     except (OSError, TypeError):
-        code = getattr(plain, "__code__", None)
-        definition = b"" if code is None else marshal.dumps(code)
-    return hashlib.sha256(definition).hexdigest()[:32]
+        return ""
+    return hashlib.sha256(definition.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def heard_form(told: Any) -> HandlerForm:

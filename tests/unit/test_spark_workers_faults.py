@@ -133,6 +133,14 @@ def test_a_worker_that_has_a_handler_in_another_version_gets_no_task_of_it_and_t
     assert supervisor.workers["w"].described(1)["lacks"] == ["other", "third"]
 
 
+def test_a_handler_of_unknown_version_is_that_of_any_worker_that_has_it():
+    supervisor = RemoteSupervisor(
+        TERMS, {"h": HandlerInfo("h"), "other": HandlerInfo("other", form=HandlerForm(digest="a"))}
+    )
+    supervisor.joined("w", Hello("1", "host", {"h": "some", "other": ""}), 0)
+    assert supervisor.workers["w"].described(1)["lacks"] == []
+
+
 def test_the_digest_of_a_handler_is_that_of_its_source_with_its_decorator():
     def digest(settings, body):
         module = ModuleType("changing")

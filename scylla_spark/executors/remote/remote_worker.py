@@ -80,7 +80,7 @@ class RemoteWorker:
 
     def __init__(self, hello: Hello, now: int, lease_us: int, handlers: Mapping[str, str]) -> None:
         self.hello = hello
-        self.lacks = sorted(name for name, digest in handlers.items() if hello.handlers.get(name) != digest)
+        self.lacks = sorted(name for name, digest in handlers.items() if _differs(digest, hello.handlers.get(name)))
         self.runs = frozenset(handlers).difference(self.lacks)
         self.link = Link()
         self.offset = BootOffset()
@@ -232,3 +232,8 @@ class RemoteWorker:
                 for held in lane
             )
         ]
+
+
+def _differs(ours: str, theirs: str | None) -> bool:
+    """Returns True if a worker lacks a handler, or has another version of it; an empty digest is that of any version."""
+    return theirs is None or bool(ours and theirs and ours != theirs)

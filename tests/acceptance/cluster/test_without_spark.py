@@ -224,7 +224,8 @@ def verdict(field):
     counted(facts)
     told = Counter()
     for line in field.lines():
-        granted = SimpleNamespace(key=line["key"], attempt=line["attempt"], token=line["token"])
+        task = SimpleNamespace(key=line["key"], attempt=line["attempt"])
+        granted = SimpleNamespace(task=task, token=line["token"])
         if line["what"] == "begun":
             leases.begun(SimpleNamespace(name=line["worker"]), granted)
         elif line["what"] == "told":

@@ -50,7 +50,7 @@ def _overdue_and_retried(site, name):
         foreign.put(key).get(timeout=PATIENCE)
     foreign.close()
     yield
-    ended = site.completed([*done, *overdue, failing.key])
+    ended = site.completed([*done, *overdue, failing.key], within=PATIENCE + wait_s)
     runs = site.history(f"{name}-")
     assert site.down_at < due, "too slow: some were due before"
     assert {row["outcome"] for row in ended.values()} == {"succeeded"}

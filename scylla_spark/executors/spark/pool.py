@@ -391,7 +391,8 @@ class SparkPool:
             _log.warning(
                 "the cluster runs one task at a time: no Spark worker starts, since no query could run beside it"
             )
-        self._ask_spark(jobs.keys() - seen, {one.executor_id for one in present}, now)
+        if jobs or here or waiting or self._workers.min:  # else there is nothing to decide
+            self._ask_spark(jobs.keys() - seen, {one.executor_id for one in present}, now)
         ending = len(seen - here.keys())
         wanted = change(
             self._workers, self._slots, present, len(jobs) - len(seen), ending, waiting, now, starved=self._starved

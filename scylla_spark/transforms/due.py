@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from scylla_spark.core.queues.in_force import ROW_BYTES, Budget
 from scylla_spark.core.tables.progress import OpenHours
 from scylla_spark.core.tasks.state import ATTEMPT_ORDER_SQL
-from scylla_spark.core.tasks.stored_records import PLAIN
+from scylla_spark.core.tasks.stored_records import ENQUEUED
 from scylla_spark.core.tasks.task import MAX_LAST_ERROR_CHARS
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import KEY_NAMES
@@ -82,8 +82,7 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         F.unix_micros("scheduled_time").alias("time_us"),
         "ordering_id",
         "uniqueness_key",
-        *PLAIN,
-        "unique_open",
+        *ENQUEUED,
         F.col("retry.max_retries").alias("max_retries"),
         F.col("retry.base_ms").alias("base_ms"),
         F.col("retry.cap_ms").alias("cap_ms"),

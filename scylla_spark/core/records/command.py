@@ -161,7 +161,7 @@ class Command(NamedTuple):
             last_error: why the attempt before did not succeed.
             expires_us: when the task expires, microseconds since the epoch.
         """
-        return Invocation(  # by place, since names take half a microsecond
+        fields = (
             number,
             self.key,
             attempt,
@@ -179,6 +179,7 @@ class Command(NamedTuple):
             self.tags,
             self.traceparent,
         )
+        return tuple.__new__(Invocation, fields)  # in half the time of a call of the class
 
 
 class Rejection(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Invocation
 from scylla_spark.executors.local.report import PLAIN_SUCCESS, Report
 from scylla_spark.handlers.framing import ProtocolError
@@ -31,7 +32,7 @@ FOR_EVER: Final = 1 << 61
 """A limit to start from here on is none."""
 PLAIN_FIELDS: Final = 3
 """Of the record of an attempt that succeeded and reports nothing else (`read_success`)."""
-_START_BY: Final = Invocation._fields.index("start_by_us")
+_START_BY: Final = Invocation._fields.index("start_by_us") + len(TaskKey._fields) - 1
 _MOST_NAMES: Final = 10_000
 _MOST_TEXT: Final = 2_000
 

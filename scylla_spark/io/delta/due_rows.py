@@ -13,7 +13,7 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.queues.in_force import ROW_BYTES, Budget
 from scylla_spark.core.tables.progress import Mark, OpenHours
 from scylla_spark.core.tasks.key import HOUR_US
-from scylla_spark.core.tasks.stored_records import PLAIN
+from scylla_spark.core.tasks.stored_records import ENQUEUED
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.rows import IDENTITY, Pruning, epoch_us, folded, newest_attempts
 from scylla_spark.io.delta.table_reader import TableReader
@@ -160,7 +160,7 @@ def filled(rows: pl.LazyFrame, keys: pl.DataFrame) -> pl.DataFrame:
     return (
         chosen.sort(*_LANE, "lane_rank")
         .select(
-            *_LANE, "uniqueness_key", *PLAIN, "unique_open", "more", first=pl.coalesce("first_offset", "data_offset"),
+            *_LANE, "uniqueness_key", *ENQUEUED, "more", first=pl.coalesce("first_offset", "data_offset"),
             time_us=epoch_us("scheduled_time"), max_retries=retry.field("max_retries"), base_ms=retry.field("base_ms"),
             cap_ms=retry.field("cap_ms"), enqueued_us=epoch_us("enqueued_at"),
             offset=pl.coalesce("data_offset", "cancel_offset"), cancelled=pl.col("cancel_offset").is_not_null(),

@@ -13,7 +13,7 @@ from scylla_spark.core.tables.progress import ALL_FOLDED_US, Mark
 from scylla_spark.core.tasks.attempt_note import COLUMNS, WorkNote
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey
 from scylla_spark.core.tasks.state import ATTEMPT_ORDER_SQL
-from scylla_spark.core.tasks.stored_records import NEWEST, ScanRow, stored_command
+from scylla_spark.core.tasks.stored_records import ENQUEUED, NEWEST, ScanRow, stored_command
 from scylla_spark.core.tasks.task import MAX_LAST_ERROR_CHARS, Failure, LastError
 from scylla_spark.schemas import DATA
 
@@ -80,7 +80,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
     key = TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])
     offset, retry = row["data_offset"] if known else row["cancel_offset"], row["retry"]
     terms = WireRetry(**retry) if retry and retry["base_ms"] is not None else None
-    command = stored_command(key, offset, row, terms, row["enqueued_at"] or 0)
+    command = stored_command(key, offset, [row[name] for name in ENQUEUED], terms, row["enqueued_at"] or 0)
     if not known:
         command = command._replace(kind=CANCEL)
     return ScanRow(

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.records.command import WireRetry
 from scylla_spark.core.tasks.key import TaskKey
-from scylla_spark.core.tasks.stored_records import PLAIN, ScanRow, stored_command
+from scylla_spark.core.tasks.stored_records import ENQUEUED, ScanRow, stored_command
 from scylla_spark.io.delta.rows import last_error, work_note
 from scylla_spark.name_fingerprint import fingerprint
 
@@ -32,13 +32,9 @@ COLUMNS: Final = (
     "more",
     "first",
     "fact_offset",
-    *PLAIN,
-    "unique_open",
+    *ENQUEUED,
 )
 """The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
-
-
-_DATA: Final = (*PLAIN, "unique_open")
 
 
 class Slice(NamedTuple):
@@ -85,11 +81,11 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
         more,
         first,
         place,
-        *data,
+        *cells,
     ) in rows:
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
-        command = stored_command(key, offset, dict(zip(_DATA, data, strict=True)), retry, enqueued_us or 0)
+        command = stored_command(key, offset, cells, retry, enqueued_us or 0)
         part = found.get(partition)
         if part is None:
             part = found[partition] = Slice([], {}, set())

@@ -155,13 +155,27 @@ def test_a_table_that_has_grown_by_enough_bytes_fires_or_an_hour_does_without_th
     assert sorted(run.payload.get("bytes", 0) for run in w.runs) == [0, 0, 1_000]
 
 
+@pytest.mark.parametrize(
+    ("trigger", "listens"),
+    [
+        (Trigger.every("1h"), "time"),
+        (Trigger.event("a") & Trigger.after("fail"), "event:a, work:fail"),
+        (Trigger.batch("night", 2) | Trigger.table("orders"), "batch:night, table:orders"),
+        (Trigger.manual(), "manual"),
+    ],
+)
+def test_a_status_names_all_that_a_schedule_listens_to(w, trigger, listens):
+    w.put_schedules(Schedule("a", "report", trigger, tags=("t",), owner="me", expect_every="1h"))
+    assert w.schedule("a").status().trigger == listens
+
+
 def test_a_manual_schedule_runs_by_request_alone(w):
     w.put_schedules(
         Schedule("restore", "report", Trigger.manual(), payload={"day": "{{ planned | date('%F') }}".replace("'", '"')})
     )
     w.advance("400d")
     assert not w.runs
-    assert w.schedule("restore").status().state == "active"
+    assert (w.schedule("restore").status().state, w.schedule("restore").status().trigger) == ("active", "manual")
     w.schedule("restore").run_now({"day": "2026-01-01"})
     w.advance("1s")
     assert [run.payload for run in w.runs] == [{"day": "2026-01-01"}]

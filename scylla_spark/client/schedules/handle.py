@@ -396,7 +396,7 @@ def status_of(entry: Entry, state: PlanState, now: int, *, is_exact: bool = True
         following_us = entry.next_us or None if stands == "active" else None
     return ScheduleStatus(
         entry.name, entry.handler, stands, entry.revision,
-        ", ".join(key for key in entry.keys if key == "time" or key.partition(":")[0] in _LISTENED),
+        ", ".join(key for key in entry.keys if key.partition(":")[0] in _LISTENED),
         None if following_us is None else from_us(following_us),
         sum(run.key.time_us <= now for run in entry.runs.values()), len(entry.jobs),
         from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,
@@ -415,4 +415,4 @@ def _fire(row: Mapping[str, Any]) -> Fire:
     )  # fmt: skip
 
 
-_LISTENED: Final = frozenset({"event", "dataset", "work", "table"})
+_LISTENED: Final = frozenset({"time", "event", "dataset", "work", "table", "batch", "manual"})

@@ -144,6 +144,11 @@ class Definition(BaseModel):
         raise ArgumentError(f"{shown(name)}: a {cls.noun} has no such field.", hint=hint)
 
     @classmethod
+    def wire_name(cls, name: object) -> str:
+        """The name of a field as it travels. Raises the errors of `field_named`."""
+        return to_camel(cls.field_named(name))
+
+    @classmethod
     def value_of(cls, field: str, text: str) -> object:
         """The value that a text of the command line or of the environment stands for; the model judges it."""
         info = cls.model_fields[field]

@@ -76,10 +76,10 @@ def test_many_queues_are_sent_in_parts_that_fit():
 def test_a_handle_asks_for_what_is_changed_only():
     plan = Plan()
     queue = QueueHandle(Connection(plan), "mail", "me")
-    assert queue.update(rate=None, max_run=timedelta(minutes=1), unset=("lease",), expect=3) == 7
+    assert queue.update(rate=None, max_run=timedelta(minutes=1), unset=("lease", "retry_base"), expect=3) == 7
     queue.pause()
     queue.delete(expect=4)
-    patch = {"queues": [{"name": "mail", "rate": None, "maxRun": "1m"}], "patch": True, "unset": ["lease"]}
+    patch = {"queues": [{"name": "mail", "rate": None, "maxRun": "1m"}], "patch": True, "unset": ["lease", "retryBase"]}
     assert plan.asked == [
         ("put_queue", patch | {"expect": {"mail": 3}, "author": "me"}),
         ("put_queue", {"queues": [{"name": "mail", "paused": True}], "patch": True, "author": "me"}),

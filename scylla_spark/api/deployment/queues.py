@@ -78,7 +78,7 @@ async def update_queue(
     """Change some fields and keep the others. The base is the stored definition, or else the settings."""
     plain = name_of(name)
     given = Queue(**KIND.given(plain, fields)).definition
-    gone = [Queue.field_named(field) for field in unset or ()]
+    gone = [Queue.wire_name(field) for field in unset or ()]
     return await api.planned(lambda: _patched(api, plain, {"queues": [given], "unset": gone or None}, if_match, author))
 
 

@@ -87,7 +87,7 @@ class QueueHandle:
             ArgumentError: there is no such field, or it has a bad value.
             ConflictError: another revision is stored than expected.
         """
-        left_out = [Queue.field_named(field) for field in unset]
+        left_out = [Queue.wire_name(field) for field in unset]
         given = Queue(name=self.name, **fields).definition
         expected = {self.name: expect} if expect is not None else None
         asked = {"queues": [given], "patch": True, "unset": left_out or None, "expect": expected}

@@ -66,6 +66,12 @@ class Backlog:
         """About how many calls could start now."""
         return len(self._ready)
 
+    def startable_of(self, handlers: Container[str]) -> int:
+        """Returns how many of `startable` are of these handlers."""
+        single = sum(not isinstance(first, str) and first.handler in handlers for first in self._ready)
+        batches = (item for name, queue in self._batches.items() if name in handlers for item in queue)
+        return single + sum(not self._lanes[item.key[1]].out for item in batches)
+
     def head(self) -> str | None:
         """Handler of the next call, if one is ready."""
         if not self._ready:

@@ -465,3 +465,12 @@ def test_the_watchdog_does_not_believe_what_podman_does_not_say():
     assert watchdog.labelled(["/no/such/program"], "a=b") is None
     assert watchdog.labelled(["/bin/false"], "a=b") is None
     assert watchdog.labelled(["/bin/true"], "a=b") == []
+
+
+def test_a_program_gets_the_documented_fields_of_its_task_and_no_other_one():
+    view = lease_view(1)
+    view["task"] |= {"payload": {"env": {"KEY": "secret"}}, "more": "of a newer server"}
+    assert place.told_of(Lease(view, None), {"n": 1}).keys() == {
+        "input", "scheduled_time", "ordering_id", "uniqueness_key", "handler", "queue", "attempt", "epoch", "checkpoint",
+        "last_error", "tags", "traceparent",
+    }  # fmt: skip

@@ -110,6 +110,22 @@ def test_an_attempt_arrives_as_it_was_sent():
     assert len(usual.fields) < len(TASK.fields)
 
 
+def test_tasks_of_a_handler_that_every_worker_lacks_start_no_further_worker():
+    handlers = {name: HandlerInfo(name, max_batch=size) for name, size in (("h", None), ("new", None), ("many", 3))}
+    supervisor = RemoteSupervisor(TERMS, handlers)
+    items = [
+        Invocation(number, TaskKey(5, f"lane{number}", "u"), 1, 1, handler, "q", "{}", 0, 9, 1000)
+        for number, handler in enumerate(("h", "new", "new", "many"))
+    ]
+    name = handlers["h"].executor
+    supervisor.submit(items, Moment(0, 0))
+    assert (supervisor.waiting(name), supervisor.wanting(name)) == (4, 4), "the first worker may have all of them"
+    supervisor.joined("w", HELLO, 0)
+    assert (supervisor.waiting(name), supervisor.wanting(name)) == (4, 1)
+    supervisor.joined("v", Hello("2", "host", {"h": "", "new": ""}), 0)
+    assert supervisor.wanting(name) == 3
+
+
 class TestHowManyWorkers:
     LIMITS = SparkWorkers(min=0, max=8, idle="1s", reserve=2)
 

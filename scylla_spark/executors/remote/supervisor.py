@@ -197,6 +197,14 @@ class RemoteSupervisor:
         backlog = self._backlogs.get(name)
         return 0 if backlog is None else backlog.startable
 
+    def wanting(self, name: str) -> int:
+        """Returns how many of `waiting` another worker might run: no handler that all present workers lack, as it would lack it, too."""
+        backlog, present = self._backlogs.get(name), [one for one in self.workers.values() if one.takes_work]
+        if backlog is None or not present:
+            return self.waiting(name)
+        lacked = set(present[0].lacks).intersection(*(one.lacks for one in present[1:]))
+        return backlog.startable - (backlog.startable_of(lacked) if lacked else 0)
+
     def forget(self, worker_id: str, why: str = "") -> None:
         """The job of a worker has ended: no worker of this id connects any more.
 

@@ -376,7 +376,7 @@ class SparkPool:
                 name: worker for name, worker in supervisor.workers.items() if worker.takes_work
             }
             seen = {name for name in jobs if supervisor.has_seen(name)}
-            waiting = sum(map(supervisor.waiting, self._at_once)) + (not self._proven)
+            waiting = sum(map(supervisor.wanting, self._at_once)) + (not self._proven)
             self._idle = {name: since for name, since in self._idle.items() if name in here}
             for name, worker in here.items():
                 if worker.held or name not in self._idle:

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 log = get_logger("ingest")
 
-_CARRIED: Final = ("result", "error_class", "error_message", "error_stack", "work", *COLUMNS)
+_KEPT: Final = "isolation"  # no data of the task
+_CARRIED: Final = (
+    "result", "error_class", "error_message", "error_stack", "work", *(name for name in COLUMNS if name != _KEPT),
+)  # fmt: skip
 """What is cleared of a completion."""
 
 

@@ -38,8 +38,11 @@ from scylla_spark.worker.containers.watchdog_handle import Guard
 from scylla_spark.worker.lease import Lease
 
 LEVEL: Final = "container"
-_NOT_TOLD: Final = ("id", "payload", "priority", "due_at")
-"""Fields of a leased task that its program does not get: `input` is the part of the payload that is meant for it."""
+_TOLD: Final = (
+    "scheduled_time", "ordering_id", "uniqueness_key", "handler", "queue", "attempt", "checkpoint", "last_error",
+    "traceparent",
+)  # fmt: skip
+"""Fields of a leased task that its program gets as the server sent them; what a newer server adds is not meant for it."""
 _LOOK_S: Final = 0.1
 _KILL_S: Final = 20.0
 _MOST_REMOVALS: Final = 10
@@ -245,8 +248,8 @@ def told_of(lease: Lease, given: Any) -> dict[str, Any]:
         lease: of the task; its token, a secret, is not told.
         given: `input` of the payload.
     """
-    told = {name: value for name, value in lease.view["task"].items() if name not in _NOT_TOLD}
-    return {"input": given} | told | {"epoch": lease.epoch}
+    told = {name: lease.view["task"].get(name) for name in _TOLD}
+    return {"input": given} | told | {"epoch": lease.epoch, "tags": list(lease.invocation.tags)}
 
 
 def _readers(

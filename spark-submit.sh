@@ -105,8 +105,15 @@ if [ -n "$cluster" ]; then
     # The settings and what configures the log go with the application, into the folder that its driver starts in.
     logging=log4j2.properties
     files=$here/conf/log4j2.properties
-    option='' settings='' words=()
+    given=()
     for word in "$@"; do
+      case $word in
+        --config=* | --handlers=*) given+=("${word%%=*}" "${word#*=}") ;;
+        *) given+=("$word") ;;
+      esac
+    done
+    option='' settings='' words=()
+    for word in ${given[@]+"${given[@]}"}; do
       shipped=$word
       if [ "$option" = --config ]; then
         settings=$word shipped=$(basename "$word")

@@ -296,6 +296,9 @@ def test_who_is_not_let_in_hears_why_that_may_be(desk, tmp_path, monkeypatch):
         return str(raised.value)
 
     assert "the secrets differ" in asyncio.run(comes_in("guessed"))
+    with monkeypatch.context() as older:
+        older.setattr("scylla_spark.api.leases.lease_servers.VERSION", 8)
+        assert "run one version of scylla-spark on both" in asyncio.run(comes_in(secret_of(tmp_path)))
     monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_CONNECTIONS", 0)
     assert "too many clients are connected" in asyncio.run(comes_in(secret_of(tmp_path)))
 

@@ -74,7 +74,7 @@ def test_an_archive_that_was_made_before_is_shipped(submit):
 @pytest.mark.slow
 def test_a_driver_on_yarn_gets_settings_handlers_and_log_configuration_as_files(submit, tmp_path):
     (tmp_path / "handlers.py").touch()
-    words = ["--config", "conf/own.toml", "--handlers", str(tmp_path / "handlers.py"), "--handlers", "my.module"]
+    words = ["--config=conf/own.toml", f"--handlers={tmp_path}/handlers.py", "--handlers", "my.module"]
     told = submit("dispatch", "--master yarn --deploy-mode cluster", *words).stdout.splitlines()
     assert f"{tmp_path}/conf/log4j2.properties,conf/own.toml" in told
     assert "-Xss16m -Dlog4j2.configurationFile=log4j2.properties" in told

@@ -289,11 +289,15 @@ class LeaseServerConnection:
 
 
 async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, secret: str) -> bool:
-    """Returns whether both ends know the secret and have the same version."""
+    """Returns True if both ends know the secret; one of another version is an error."""
     greeting = await reader.readline()
     if not greeting:
         raise ConnectionError("it closed the connection at once; too many clients are connected to it")
     _, version, nonce = read_line(greeting)
+    if version != VERSION:
+        raise ConnectionError(
+            f"it speaks version {version} of its protocol, and this API version {VERSION}; run one version of scylla-spark on both"
+        )
     both = Handshake(address, str(nonce), secrets.token_hex(16))
     writer.write(line(HELLO, both.proof(secret, CALLER), both.caller))
     welcome = await reader.readline()
@@ -302,7 +306,7 @@ async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, a
             "it closed the connection: the secrets differ, the address is not its own, or too many unknown clients are connected"
         )
     kind, said = read_line(welcome)
-    return kind == WELCOME and version == VERSION and both.proves(said, secret, WELCOME)
+    return kind == WELCOME and both.proves(said, secret, WELCOME)
 
 
 def too_slow() -> UnreachableError:

@@ -476,8 +476,12 @@ class _Connection(asyncio.Protocol):
     def _greet(self, message: Any) -> None:
         version, worker_id, theirs = read_greeting(message)
         key = self._pool.key_of(worker_id)
-        if version != VERSION or key is None:
-            raise ProtocolError(f"version {version}, or an id that no job has")
+        if version != VERSION:
+            raise ProtocolError(
+                f"a Spark worker of protocol version {version}, and this dispatcher has {VERSION}; give executors its own archive"
+            )
+        if key is None:
+            raise ProtocolError("an id that no job has")
         ours = nonce()
         self._greeted = (worker_id, key, theirs, ours)
         self._say([ours, proof_of_dispatcher(key, worker_id, theirs, ours)])

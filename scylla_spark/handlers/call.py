@@ -40,8 +40,8 @@ _FRAMES: Final = 40
 _LONGEST_LIMIT_MS: Final = 86_400_000
 EXECUTOR_VARIABLE: Final = "SCYLLA_SPARK_EXECUTOR_ID"
 """Variable of processes that run handlers on a Spark worker: the id of its Spark executor."""
-_HOST: Final = socket.gethostname()
-_EXECUTOR_ID: Final = os.environ.get(EXECUTOR_VARIABLE)
+PLACE: Final = {"host": socket.gethostname(), "executor_id": os.environ.get(EXECUTOR_VARIABLE)}
+"""Fields of contexts that are the same for all attempts of this process."""
 PAYLOAD_INVALID: Final = "payload_invalid"
 _payload = json.JSONDecoder().decode
 
@@ -97,8 +97,7 @@ def context_of(item: Invocation, started_us: int, notes: Notes | None, cancelled
     """
     deadline = from_us(started_us + item.timeout_ms * 1000)
     left = None if item.checkpoint is None else json.loads(item.checkpoint)
-    context = item.context(deadline, left, notes, threading.Event() if cancelled is None else cancelled)
-    return replace(context, host=_HOST, executor_id=_EXECUTOR_ID)
+    return item.context(deadline, left, notes, threading.Event() if cancelled is None else cancelled, **PLACE)
 
 
 class PayloadInvalid(Exception):

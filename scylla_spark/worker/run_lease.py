@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.tasks.task import TaskContext
-from scylla_spark.handlers.call import failed, run
+from scylla_spark.handlers.call import PLACE, failed, run
 from scylla_spark.handlers.messages import Verdict
 from scylla_spark.handlers.registry import Handler
 from scylla_spark.handlers.spans import Spans
@@ -65,4 +65,5 @@ def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:
 
 def context_of(handler: Handler, lease: Lease) -> TaskContext:
     """The context of an attempt that begins now."""
-    return lease.invocation.context(lease.begin(handler.info.timeout_ms), lease.checkpointed, lease, lease.lost)
+    deadline = lease.begin(handler.info.timeout_ms)
+    return lease.invocation.context(deadline, lease.checkpointed, lease, lease.lost, **PLACE)

@@ -430,6 +430,7 @@ def test_handlers_are_functions_of_a_task_or_of_a_task_and_a_context(desk):
 
     def two(task, ctx):
         ctx.progress(0.5)
+        assert (ctx.host, ctx.executor_id) == (socket.gethostname(), None)
         return [ctx.attempt, ctx.checkpointed, ctx.token, ctx.last_error, ctx.planned_at and str(ctx.planned_at)]
 
     handlers = resolved({"one": one, "two": two})

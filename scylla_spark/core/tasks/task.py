@@ -427,8 +427,10 @@ class Invocation(NamedTuple):
         latest_us = self.expires_us - offset_us
         return self if latest_us >= self.start_by_us else self._replace(start_by_us=latest_us)
 
-    def context(self, deadline: datetime, checkpointed: Any, notes: Notes | None, cancelled: Flag) -> TaskContext:
-        """The context of this attempt for its handler; see `TaskContext`."""
+    def context(
+        self, deadline: datetime, checkpointed: Any, notes: Notes | None, cancelled: Flag, **place: Any
+    ) -> TaskContext:
+        """The context of this attempt for its handler, with `host` and `executor_id` as `place`; see `TaskContext`."""
         return TaskContext(
             self.attempt,
             self.epoch,
@@ -440,6 +442,7 @@ class Invocation(NamedTuple):
             tags=self.tags,
             traceparent=self.traceparent,
             planned_at=planned_at(self.key.uniqueness_key),
+            **place,
         )
 
     @property

@@ -6,8 +6,9 @@ Precedence: arguments (command-line flags) > environment (`SCYLLASPARK_KAFKA__BO
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -536,7 +537,9 @@ def _made(cls: type[Settings], file: Path, overrides: dict[str, Any]) -> Setting
     try:
         return _with_file(cls, file)(**overrides)
     except ValidationError as error:
-        return ConfigError(_explain(error), hint="`scylla-spark config show` lists every setting.")
+        return ConfigError(
+            _explain(error, origins(file, overrides)), hint="`scylla-spark config show` lists every setting."
+        )
     except SettingsError as error:
         return ConfigError(f"{error}.", hint="Lists and tables are written as JSON in environment variables.")
     except (ValueError, OSError) as error:
@@ -600,12 +603,45 @@ def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _explain(error: ValidationError) -> str:
-    lines = [
-        f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']}{_given(item['loc'], item['input'])}"
-        for item in error.errors(include_url=False, include_context=False)
-    ]
+_SOURCES: Final = {"environment": "the environment"}
+
+
+def _explain(error: ValidationError, given: Mapping[str, str]) -> str:
+    """The message of an error.
+
+    Args:
+        error: of the model.
+        given: dotted name of a setting that is not a default → where it is from.
+    """
+    lines = []
+    for item in error.errors(include_url=False, include_context=False):
+        name = ".".join(map(quoted, map(str, item["loc"]))) or "settings"
+        sources = (source for key, source in given.items() if f"{key}.".startswith(f"{name}."))
+        place = next((f" (in {_SOURCES.get(source, source)})" for source in sources if source != "flag"), "")
+        unknown = item["type"] == "extra_forbidden"
+        lines.append(
+            f"{name}{place}: {_no_such(item['loc']) if unknown else item['msg'] + _given(item['loc'], item['input'])}"
+        )
     return "Settings are not valid: " + "; ".join(lines) + "."
+
+
+def _no_such(place: tuple[int | str, ...]) -> str:
+    *sections, name = place
+    section = _section(Settings, sections)
+    near = difflib.get_close_matches(str(name), section.model_fields, 1) if section else []
+    return "there is no such setting" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def _section(section: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel] | None:
+    """The model at a place; None: there is none."""
+    if not place:
+        return section
+    if place[0] == "queues" and section is Settings:
+        return _section(Queue, place[2:]) if len(place) > 1 else None
+    field = section.model_fields.get(str(place[0]))
+    if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        return None
+    return _section(field.annotation, place[1:])
 
 
 def _given(place: tuple[int | str, ...], value: object) -> str:
@@ -618,11 +654,6 @@ def _given(place: tuple[int | str, ...], value: object) -> str:
 
 
 def _is_public(section: type[BaseModel], place: tuple[int | str, ...]) -> bool:
-    field = section.model_fields.get(str(place[0])) if place else None
-    if field is None:
-        return False
-    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-        return _is_public(field.annotation, place[1:])
-    if place[0] == "queues" and section is Settings:
-        return _is_public(Queue, place[2:])
-    return len(place) == 1 and "Secret" not in str(field.annotation)
+    found = _section(section, place[:-1]) if place else None
+    field = found.model_fields.get(str(place[-1])) if found else None
+    return field is not None and "Secret" not in str(field.annotation) and _section(section, place) is None

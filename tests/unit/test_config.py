@@ -187,6 +187,37 @@ def test_a_wrong_file_is_refused_and_the_message_names_the_setting(text, told):
         Settings.load(write("wrong.toml", text))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[dispatch]\nlookahead = '5m'",
+            "dispatch.lookahead (in wrong.toml): there is no such setting (did you mean look_ahead?).",
+        ),
+        (
+            '[queues."a.b"]\nconcurency = 1',
+            'queues."a.b".concurency (in wrong.toml): there is no such setting (did you mean concurrency?).',
+        ),
+        ("xyzzy = 'hunter2'", "xyzzy (in wrong.toml): there is no such setting."),
+        ("[queues.mail]\nrate = 'x'", "queues.mail.rate (in wrong.toml): Input should be a valid number (got 'x')."),
+        (
+            "dispatch = 'hunter2'",
+            "dispatch (in wrong.toml): Input should be a valid dictionary or instance of Dispatch.",
+        ),
+    ],
+)
+def test_a_message_names_file_setting_and_what_was_probably_meant(text, message):
+    with pytest.raises(ConfigError) as error:
+        Settings.load(Path(write("wrong.toml", text).name))
+    assert error.value.message == f"Settings are not valid: {message}"
+
+
+def test_a_message_names_the_environment(monkeypatch):
+    monkeypatch.setenv("SCYLLASPARK_PARTITIONS", "many")
+    with pytest.raises(ConfigError, match=r"partitions \(in the environment\): Input should be"):
+        Settings.load()
+
+
 def test_an_unknown_variable_of_a_section_is_refused(monkeypatch):
     monkeypatch.setenv("SCYLLASPARK_DISPATCH__LOOKAHEAD", "5m")
     with pytest.raises(ConfigError, match=r"dispatch\.lookahead"):

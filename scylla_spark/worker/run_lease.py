@@ -48,7 +48,7 @@ def work(
 
 def _called(handler: Handler, lease: Lease) -> Verdict:
     process = os.getpid()
-    verdict = run(handler, lease.task, context_of(handler, lease), lease.invocation.tags)
+    verdict = run(handler, lease.task, context_of(handler, lease), lease.tags)
     if os.getpid() != process:
         os._exit(0)  # the handler forked, and this is the copy: it has nothing to report, and takes no other task
     return verdict

@@ -83,8 +83,9 @@ test: setup ## every promise on real Kafka, Delta and Spark, and the tests of si
 test-rest: setup ## what test-all runs beyond test
 	@$(TESTS) -m "$(IN_CI) and not $(QUICK)" --ignore-glob='*/deep' $(FOLDERS) $(ARGS)
 
-test-all: setup ## everything that CI runs
-	@$(TESTS) -m "$(IN_CI)" --ignore-glob='*/deep' $(FOLDERS) $(ARGS)
+test-all: setup ## everything that CI runs: test, then test-rest
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
 
 test-deep: setup ## what is too long for CI: searches for seeds, generated clients, schemathesis, clusters (half an hour or more)
 	@$(TESTS) -m "deep and not benchmark" tests $(ARGS)

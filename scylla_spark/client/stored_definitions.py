@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from scylla_spark.client.planner_interface import PlannerLink
 
 MAX_PART_BYTES: Final = 400 * 1024
+_MOST_OF_A_PART: Final = 5_000
 D = TypeVar("D", bound=Definition)
 
 
@@ -76,12 +78,12 @@ def put(plan: PlannerLink, definitions: Sequence[Definition], author: str) -> di
     Raises:
         ArgumentError: one is refused, or two have one name.
     """
-    names = [one.name for one in definitions]
-    twice = next((one for one in definitions if names.count(one.name) > 1), None)
+    count = Counter(one.name for one in definitions)
+    twice = next((one for one in definitions if count[one.name] > 1), None)
     if twice is not None:
         raise ArgumentError(f"The {twice.noun} {twice.name!r} is defined twice.", hint="Define it once.")
     done: dict[str, dict[str, Any]] = {}
-    for part in _parts([one.definition for one in definitions]):
+    for part in parts_of([one.definition for one in definitions]):
         word = definitions[0].word
         done |= plan.ask(f"put_{word}", author=author or None, **{f"{word}s": part}).done
     return done
@@ -145,12 +147,13 @@ def _read(path: str, which: str, value: Any, model: type[D]) -> D:
         raise ArgumentError(f"{path}, {model.noun} {which}: {error.message}", hint=error.hint) from None
 
 
-def _parts(definitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def parts_of(definitions: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yields definitions in parts that fit into one record each, of at most 400 KiB and 5,000 definitions; one definition always fits."""
     part: list[dict[str, Any]] = []
     size = 0
     for definition in definitions:
         length = len(json.dumps(definition, ensure_ascii=False).encode()) + 2
-        if part and size + length > MAX_PART_BYTES:
+        if part and (size + length > MAX_PART_BYTES or len(part) >= _MOST_OF_A_PART):
             yield part
             part, size = [], 0
         part.append(definition)

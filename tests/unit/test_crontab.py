@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.cli import one_command as cli
-from scylla_spark.cli.commands import schedule_import
+from scylla_spark.client.schedules import files
 from scylla_spark.client.schedules.crontab import DIFFERS, REFUSED, TAKEN, file_of_schedules, read_crontab
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule, Trigger
@@ -206,7 +206,7 @@ def test_the_command_reports_each_line_and_writes_a_file_that_lint_takes(run, tm
     ],
 )
 def test_files_of_the_system_name_users(run, monkeypatch, file, system):
-    monkeypatch.setattr(schedule_import, "_text_of", lambda _: "@daily root x\n")
+    monkeypatch.setattr(files, "text_of", lambda *_: "@daily root x\n")
     _, out, _ = run(file, "--handler", "run", "--tz", "UTC", "-o", "json")
     assert ("user of the dispatcher" in json.loads(out)[0]["why"]) == system
 

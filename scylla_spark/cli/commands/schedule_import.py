@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Final
@@ -34,13 +33,14 @@ def import_(
 ) -> None:
     """Report what becomes of each line of a crontab, and write its schedules to a file for `schedule apply`."""
     from scylla_spark.client.schedules.crontab import DIFFERS, REFUSED, TAKEN, file_of_schedules, read_crontab
+    from scylla_spark.client.schedules.files import text_of
 
     cli = context(ctx)
     if to is not None and not to.endswith(".toml"):
         raise ArgumentError(f"--to {to}: the file is written as TOML.", hint="Name it FILE.toml.")
     path = os.path.abspath(file)
     is_system = (path in _SYSTEM or os.path.dirname(path) in _SYSTEM) if system is None else system
-    lines = read_crontab(_text_of(file), handler, tz, system=is_system)
+    lines = read_crontab(text_of(file, _MOST_BYTES, "Is it a crontab?"), handler, tz, system=is_system)
     rows = [
         {
             "line": one.number,
@@ -61,22 +61,6 @@ def import_(
         cli.output.say(f"Look at {to}, then: scylla-spark schedule apply {to}")
     if counts[REFUSED]:
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _text_of(file: str) -> str:
-    try:
-        if file == "-":
-            raw = sys.stdin.buffer.read(_MOST_BYTES + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                raw = opened.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise ArgumentError(f"{file} has more than {_MOST_BYTES} bytes.", hint="Is it a crontab?")
-        return raw.decode()
-    except OSError as error:
-        raise ArgumentError(f"{file} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise ArgumentError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
 
 
 def _write(file: str, text: str) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -206,22 +208,38 @@ def content_of(path: str) -> Any:
     read = _READERS.get(Path(path).suffix.lower())
     if read is None:
         raise ArgumentError(f"{path}: files of definitions end in {', '.join(_READERS)}.", hint="Name it so.")
+    text = text_of(path, MAX_FILE_BYTES, "Divide it.")
     try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise ArgumentError(f"{path} has more than {MAX_FILE_BYTES} bytes.", hint="Divide it.")
-        return read(raw.decode())
+        return read(text)
+    except RecursionError:
+        raise ArgumentError(f"{path} is nested too deep.") from None
+    except ArgumentError:
+        raise
+    except ValueError as error:
+        raise ArgumentError(f"{path} cannot be read: {' '.join(str(error).split())}.") from None
+
+
+def text_of(path: str, most_bytes: int, hint: str) -> str:
+    """Returns the text of a file in UTF-8; "-" is stdin.
+
+    Args:
+        path: of the file.
+        most_bytes: a larger one is refused.
+        hint: what to do then.
+
+    Raises:
+        ArgumentError: it cannot be read, or is too large.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            raw = file.read(most_bytes + 1)
+        if len(raw) > most_bytes:
+            raise ArgumentError(f"{path} has more than {most_bytes} bytes.", hint=hint)
+        return raw.decode()
     except OSError as error:
         raise ArgumentError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise ArgumentError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}.") from None
-    except RecursionError:
-        raise ArgumentError(f"{path} is nested too deep.") from None
-    except ValueError as error:
-        if isinstance(error, ArgumentError):
-            raise
-        raise ArgumentError(f"{path} cannot be read: {' '.join(str(error).split())}.") from None
 
 
 def _yaml(text: str) -> Any:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from scylla_spark.client.stored_definitions import parts_of
 from scylla_spark.core.plan.commands.removal import Loss, losses
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from scylla_spark.client.planner_interface import PlannerLink
     from scylla_spark.client.schedules.schedule import Schedule
 
-MAX_PART_BYTES: Final = 400 * 1024
 _REMOVED_AT_ONCE: Final = 1_000
 
 
@@ -42,7 +42,7 @@ def put(
     if only_new:
         known = compared(plan.state(), schedules, None, only_new=True)
         done = {name: verdict for name, verdict in known.items() if verdict != "added"}
-    parts = list(_parts([schedule.definition for schedule in schedules if schedule.name not in done]))
+    parts = list(parts_of(schedule.definition for schedule in schedules if schedule.name not in done))
     for number, part in enumerate(parts):
         try:
             done |= plan.ask("put", schedules=part, author=author or None, ifAbsent=True if only_new else None).done
@@ -161,17 +161,3 @@ def _check_owner(schedules: Sequence[Schedule], prune: str | None) -> None:
             f"The schedule {foreign[0]!r} is not of the owner {prune!r} whose set is put.",
             hint=f"Say owner={prune!r} in each: the next time it would be removed.",
         )
-
-
-def _parts(definitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    part: list[dict[str, Any]] = []
-    size = 0
-    for definition in definitions:
-        length = len(json.dumps(definition, ensure_ascii=False).encode()) + 2
-        if part and (size + length > MAX_PART_BYTES or len(part) >= 5_000):
-            yield part
-            part, size = [], 0
-        part.append(definition)
-        size += length
-    if part:
-        yield part

@@ -21,7 +21,7 @@ from scylla_spark.api import problems
 from scylla_spark.api.access.access import DRY_RUN, may
 from scylla_spark.api.access.audit_trail import AuditTrail
 from scylla_spark.api.access.login_codes import LoginCodes
-from scylla_spark.api.access.required_scopes import NEEDS, UNDECLARED
+from scylla_spark.api.access.required_scopes import NEEDS, UNDECLARED, About
 from scylla_spark.api.answer_json import answer_json
 from scylla_spark.api.follow.activity import Activity
 from scylla_spark.api.follow.log_followers import Followers
@@ -42,12 +42,13 @@ from scylla_spark.api.undeclared import Declared
 from scylla_spark.client.handlers import catalogue
 from scylla_spark.client.queues.handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.tasks.by_name import key_of_name
 from scylla_spark.client.tasks.unique_keys import UniqueKeys
 from scylla_spark.clock import iso, read_instant
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.plan.state.audit_entry import AuditEntry
-from scylla_spark.core.tasks.key import instant_us
+from scylla_spark.core.tasks.key import instant_us, name_in
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.task_pages import TaskPages
@@ -270,6 +271,8 @@ class _StrictRoute(APIRoute):
             rights = may(request.scope, operation)
             scope = NEEDS.get(operation, UNDECLARED).scope or ""
             strict.scope["own_queues"] = ALL_QUEUES if rights is None else rights.bounds(scope)
+            if NEEDS.get(operation, UNDECLARED).about is About.PATH_TASK:
+                await _name_resolved(await _api(request), strict)
             if rights is not None:
                 await request.app.state.check_queues(await _api(request), strict, operation, rights)
             await declared.check(strict)
@@ -279,6 +282,15 @@ class _StrictRoute(APIRoute):
             return answer
 
         return handle
+
+
+async def _name_resolved(api: Api, request: Request) -> None:
+    """Puts the id of a task in the place of its name in the path, so that every route of a task takes both."""
+    name = name_in(request.path_params["key"])
+    if name is not None:
+        own = request.scope["own_queues"]
+        key = await api.slowly(lambda: key_of_name(api.scheduler.connection, api.pages, name, own))
+        request.scope["path_params"] = request.path_params | {"key": str(key)}
 
 
 F = TypeVar("F", bound=Callable[..., Any])

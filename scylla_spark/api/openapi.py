@@ -26,7 +26,12 @@ _PROBLEM: Final = {
         "detail": {"type": "string"},
         "hint": {"type": "string", "description": "What to do next"},
         "state": {"type": "string", "description": "How the task stands that does not allow it"},
-        "reason": {"type": "string", "description": "Why a record would be refused: a code of the wire format"},
+        "reason": {"type": "string", "description": "Why it is refused: a code of the wire format, or of ours"},
+        "tasks": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Ids of the tasks that have a name: the newest ones",
+        },
         "errors": {
             "type": "array",
             "items": {

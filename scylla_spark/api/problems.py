@@ -100,7 +100,7 @@ _OF_ERRORS: Final[tuple[tuple[type[errors.SchedulerError], Kind], ...]] = (
     (errors.WaitTimeoutError, TIMED_OUT),
 )
 _OF_STATUS: Final = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD, 400: BAD_REQUEST, 415: WRONG_MEDIA_TYPE}
-_TOLD: Final = ("reason", "state")  # fields of our errors that programs compare
+_TOLD: Final = ("reason", "state", "tasks")  # fields of our errors that programs compare
 _AGAIN_S: Final = {BUSY: "1", UNREACHABLE: "2"}
 
 
@@ -165,8 +165,8 @@ def problem_of(error: errors.SchedulerError) -> dict[str, Any] | None:
     """The document of an error of ours; None if it is no fault of who asks."""
     for family, kind in _OF_ERRORS:
         if isinstance(error, family):
-            more = {"hint": error.hint} if error.hint else {}
-            more |= {name: text for name in _TOLD if isinstance(text := error.fields.get(name), str)}
+            more: dict[str, Any] = {"hint": error.hint} if error.hint else {}
+            more |= {name: value for name in _TOLD if isinstance(value := error.fields.get(name), str | list)}
             return document(kind, error.message, **more)
     return None
 

@@ -1,4 +1,4 @@
-"""Tasks as commands take them: by an id, by its three parts, or by a beginning that only one id has."""
+"""Tasks as commands take them: by an id, by its three parts, by a beginning that only one id has, or by a name."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def task_key(cli: Context, parts: list[str]) -> TaskKey:
 
     Args:
         cli: to look up an id by its beginning: first in the tables, then in the records that they do not have yet.
-        parts: an id, a beginning of one, or the three parts of a key.
+        parts: an id, a beginning of one, a name (see `name_in`), or the three parts of a key.
 
     Raises:
         ArgumentError: it is none of these, or several ids begin so.
-        NotFoundError: no id begins so.
+        NotFoundError: no id begins so, or no task has the name.
+        ConflictError: several tasks have the name.
     """
-    from scylla_spark.core.tasks.key import TaskKey
+    from scylla_spark.core.tasks.key import TaskKey, name_in
 
     if len(parts) == 3:
         return TaskKey(instant(parts[0]), parts[1], parts[2])
@@ -49,6 +50,12 @@ def task_key(cli: Context, parts: list[str]) -> TaskKey:
             hint="Write its id as the lists show it, or TIME ORDERING_ID UNIQUENESS_KEY.",
         )
     text = parts[0]
+    name = name_in(text)
+    if name is not None:
+        from scylla_spark.client.tasks.by_name import key_of_name
+
+        with cli.scheduler() as scheduler:
+            return key_of_name(scheduler.connection, cli.pages(), name)
     window = _window(text)
     try:
         exact = TaskKey.parse(text)

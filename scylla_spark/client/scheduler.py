@@ -23,7 +23,7 @@ from scylla_spark.client.tasks.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.tasks.enqueue_options import EnqueueOptions
-from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.key import Name, TaskKey, instant_us
 from scylla_spark.core.tasks.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.definitions.notification_rule import NotificationRule
@@ -164,6 +164,23 @@ class Scheduler:
     def task(self, key: TaskKey | str) -> TaskHandle:
         """A handle on a task, by key or by the key's text form; asks nobody yet."""
         return TaskHandle(self.connection, TaskKey.parse(key) if isinstance(key, str) else key)
+
+    def named_task(self, uniqueness_key: str, *, ordering_id: str | None = None) -> TaskHandle:
+        """A handle on the task of a name: the only open one, or else the only one that has ended; duplicates do not count.
+
+        Args:
+            uniqueness_key: of the task.
+            ordering_id: its lane. Default: the lane is called like the key.
+
+        Raises:
+            NotFoundError: no task has the name.
+            ConflictError: several do; `fields["tasks"]` has the ids of the newest 20.
+            UnreachableError: Kafka does not answer.
+        """
+        from scylla_spark.client.tasks.by_name import key_of_name
+
+        name = Name(uniqueness_key if ordering_id is None else ordering_id, uniqueness_key)
+        return self.task(key_of_name(self.connection, self.connection.task_tables.pages, name))
 
     def enqueue_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
         """Enqueues tasks one after the other without waiting for each; those that would be refused are left out.

@@ -9,6 +9,7 @@ import pytest
 
 from scylla_spark import TaskFailed
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.errors import ConflictError, ExitCode
 from tests.acceptance.http_api import Wire
 from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually
@@ -97,3 +98,23 @@ def test_http_bulks_and_the_command_line_ask_for_unique_names_alike(deployment, 
     eventually(lambda: wire("GET", chosen)["matched"] == 3, PATIENCE, "the tables show all three")
     assert holder.cancel(timeout="60s")
     assert deployment.history("faces") == []
+
+
+def test_a_task_is_shown_cancelled_and_retried_by_its_name_in_all_faces(deployment, scheduler):
+    wire = Wire(deployment.process.ready()["api"])
+    options = {"ordering_id": "by-name", "uniqueness_key": "poster/1", "unique": "open"}
+    first = scheduler.enqueue("work", {"ms": 0}, delay="30d", **options)
+    assert scheduler.named_task("poster/1", ordering_id="by-name").key == first.key
+    assert TaskKey.parse(wire("GET", "/v1/tasks/name:by-name,poster%2F1")["id"]) == first.key
+    cancelled = deployment.call("task", "cancel", "name:by-name,poster%2F1")
+    assert (cancelled.returncode, first.status().state) == (0, "cancelled"), cancelled.stderr
+    copy = TaskKey.parse(wire("POST", "/v1/tasks/name:by-name,poster%2F1:retry")["id"])
+    scheduler.task(copy).result(timeout=PATIENCE)
+    second = scheduler.enqueue("work", {"ms": 0}, delay="30d", **options)
+    assert scheduler.named_task("poster/1", ordering_id="by-name").key == second.key, "the only open one"
+    assert scheduler.named_task("poster/1", ordering_id="by-name").cancel(timeout="60s") == "cancelled"
+    shown = deployment.call("task", "show", "name:by-name,poster%2F1")
+    assert (shown.returncode, str(second.key) in shown.stderr) == (ExitCode.CONFLICT, True), shown.stderr
+    with pytest.raises(ConflictError, match="Several tasks have the name") as refused:
+        scheduler.named_task("poster/1", ordering_id="by-name")
+    assert refused.value.fields["tasks"] == [str(second.key), str(first.key)]

@@ -50,7 +50,7 @@ class SiteConnection:
         self.sender = _Sender(self)
         self.log_reader = SimpleNamespace(
             watching=lambda key: nullcontext(), facts=lambda partition, key: [], commands=lambda partition, key: [],
-            catch_up=self._caught_up,
+            catch_up=self._caught_up, commands_of_lanes=self._commands_of_lanes,
         )  # fmt: skip
 
     @property
@@ -77,6 +77,10 @@ class SiteConnection:
     def _caught_up(self, *_: object) -> None:
         if self.down:
             raise self._error()
+
+    def _commands_of_lanes(self, partition: int, lanes: Any) -> list[Command]:
+        self._caught_up()
+        return [one for one in self.sent if one.key.ordering_id.encode() in lanes]
 
     def _unreachable(self, *_: object) -> None:
         raise self._error()

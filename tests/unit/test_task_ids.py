@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +13,9 @@ from scylla_spark.cli.context import Context
 from scylla_spark.cli.output import Output
 from scylla_spark.cli.task_ids import task_key
 from scylla_spark.client.connection import Connection
+from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.tasks.key import TaskKey, id_of
-from scylla_spark.errors import ArgumentError, NotFoundError, UnreachableError
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.schemas import TASKS
 from tests.support.delta_tables import append, at, make, task
 
@@ -23,6 +26,7 @@ KEYS = [
     TaskKey(at(11), "a,b", "w"),
 ]
 NEW = TaskKey(at(12), "cust-1", "new")
+LATER_V = TaskKey(at(13), "cust-1", "v")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,18 @@ def beyond_tables(monkeypatch):
     return found
 
 
+@pytest.fixture
+def names_in_the_log(monkeypatch):
+    """Two tasks that only the log has."""
+    logged = [Command(ENQUEUE, NEW, 1), Command(ENQUEUE, LATER_V, 2)]
+    log = SimpleNamespace(
+        commands_of_lanes=lambda partition, lanes: [one for one in logged if one.key.ordering_id.encode() in lanes],
+        commands=lambda partition, key: [one for one in logged if one.key == key],
+        facts=lambda partition, key: [], catch_up=lambda partition, deadline: None, watching=lambda key: nullcontext(),
+    )  # fmt: skip
+    monkeypatch.setattr(Connection, "log_reader", log)
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [
@@ -69,6 +85,23 @@ def beyond_tables(monkeypatch):
 @pytest.mark.usefixtures("beyond_tables")
 def test_a_task_is_named_by_an_id_its_parts_or_a_beginning_that_no_other_id_has(context, words, key):
     assert task_key(context, words) == key
+
+
+@pytest.mark.parametrize(
+    ("word", "key"), [("name:cust%209,u2", KEYS[1]), ("name:a%2Cb,w", KEYS[3]), ("name:cust-1,new", NEW)]
+)
+@pytest.mark.usefixtures("names_in_the_log")
+def test_a_task_is_named_by_its_lane_and_uniqueness_key(context, word, key):
+    assert task_key(context, [word]) == key
+
+
+@pytest.mark.usefixtures("names_in_the_log")
+def test_a_name_that_no_task_or_more_than_one_has_is_refused(context):
+    with pytest.raises(NotFoundError, match="No task has the name name:nothing"):
+        task_key(context, ["name:nothing"])
+    with pytest.raises(ConflictError, match="Several tasks have the name name:cust-1,v") as refused:
+        task_key(context, ["name:cust-1,v"])
+    assert refused.value.fields["tasks"] == [str(LATER_V), str(KEYS[2])]
 
 
 def test_a_whole_id_names_its_own_task_even_if_another_id_begins_so(context, beyond_tables):

@@ -165,7 +165,15 @@ async def lease_tasks(api: Asked, request: Request, spoken: CallerOfWorker, queu
     )
 
 
-@routes.post("/v1/tasks/{key}:lease", LeaseView, *_IN, problems.NOT_FOUND, problems.NOT_READY, problems.SUPERSEDED)
+@routes.post(
+    "/v1/tasks/{key}:lease",
+    LeaseView,
+    *_IN,
+    problems.NOT_FOUND,
+    problems.CONFLICT,
+    problems.NOT_READY,
+    problems.SUPERSEDED,
+)
 async def lease_task(
     api: Asked, own: Own, request: Request, spoken: CallerOfWorker, key: TaskId, body: LeaseTaskBody
 ) -> Response:

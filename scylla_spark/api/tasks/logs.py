@@ -60,7 +60,7 @@ _ANSWER: Final = {
 }
 
 
-@routes.get("/v1/tasks/{key}/logs", LinesView, problems.NOT_FOUND, shown=_ANSWER)
+@routes.get("/v1/tasks/{key}/logs", LinesView, problems.NOT_FOUND, problems.CONFLICT, shown=_ANSWER)
 async def get_task_logs(
     api: Asked,
     request: Request,

@@ -46,7 +46,7 @@ _FILE: Final = {
 }
 
 
-@routes.get("/v1/tasks/{key}/attempts/{attempt}/outputs", OutputsView, problems.NOT_FOUND)
+@routes.get("/v1/tasks/{key}/attempts/{attempt}/outputs", OutputsView, problems.NOT_FOUND, problems.CONFLICT)
 async def list_outputs(api: Asked, key: TaskId, attempt: Number) -> Response:
     """List the output files of an attempt. Files of a running attempt appear after about a second."""
     task = TaskKey.parse(key)
@@ -54,7 +54,9 @@ async def list_outputs(api: Asked, key: TaskId, attempt: Number) -> Response:
     return answer({"outputs": [kept_output_view(task, attempt, one.link) for one in found]})
 
 
-@routes.get("/v1/tasks/{key}/attempts/{attempt}/outputs/{name}", None, problems.NOT_FOUND, shown=_FILE)
+@routes.get(
+    "/v1/tasks/{key}/attempts/{attempt}/outputs/{name}", None, problems.NOT_FOUND, problems.CONFLICT, shown=_FILE
+)
 async def get_output(api: Asked, key: TaskId, attempt: Number, name: Name) -> Response:
     """Download an output file of an attempt. `ETag` is its SHA-256.
 

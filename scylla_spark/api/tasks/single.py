@@ -99,7 +99,7 @@ async def enqueue_task(
     return await _enqueued(api, command, wait, wait_ms)
 
 
-@routes.get("/v1/tasks/{key}", TaskView, problems.NOT_FOUND)
+@routes.get("/v1/tasks/{key}", TaskView, problems.NOT_FOUND, problems.CONFLICT)
 def get_task(api: Asked, key: TaskId) -> Response:
     """Return the current status of a task, from tables and logs."""
     return answer(task_view(api.tasks.status(TaskKey.parse(key), live=True)))
@@ -112,7 +112,7 @@ class AttemptsView(BaseModel):
     next: Annotated[int | None, Field(description="`before` of the page with earlier ones; null: there are none")]
 
 
-@routes.get("/v1/tasks/{key}/attempts", AttemptsView, problems.NOT_FOUND)
+@routes.get("/v1/tasks/{key}/attempts", AttemptsView, problems.NOT_FOUND, problems.CONFLICT)
 def list_attempts(
     api: Asked,
     key: TaskId,
@@ -150,14 +150,14 @@ class ExplanationView(BaseModel):
     ]
 
 
-@routes.get("/v1/tasks/{key}/explain", ExplanationView, problems.NOT_FOUND)
+@routes.get("/v1/tasks/{key}/explain", ExplanationView, problems.NOT_FOUND, problems.CONFLICT)
 async def explain_task(api: Asked, own: Own, key: TaskId) -> Response:
     """Explain why a task is not running, from its dispatcher or else from tables and logs."""
     said = await explained(api, own, TaskKey.parse(key))
     return answer({name: said[name] for name in ("state", "why", "reason", "attempts", "source", "conditions")})
 
 
-@routes.get("/v1/tasks/{key}/result", {200: ResultView, 202: ResultView}, problems.NOT_FOUND)
+@routes.get("/v1/tasks/{key}/result", {200: ResultView, 202: ResultView}, problems.NOT_FOUND, problems.CONFLICT)
 async def get_task_result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 0) -> Response:
     """Return how a task ended. The answer is 202 if it has not ended within the given time."""
     task = TaskKey.parse(key)

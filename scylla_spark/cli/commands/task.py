@@ -25,11 +25,16 @@ app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
 Key = Annotated[
     list[str],
     typer.Argument(
-        metavar="ID", help="Of the task, or a beginning that no other has; or TIME ORDERING_ID UNIQUENESS_KEY"
+        metavar="ID",
+        help="Of the task, or a beginning that no other has; or TIME ORDERING_ID UNIQUENESS_KEY; "
+        "or its name: name:ORDERING_ID,UNIQUENESS_KEY, name:UNIQUENESS_KEY",
     ),
 ]
 OptionalKey = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]", help="Of a task; or choose tasks by the options")
+    list[str] | None,
+    typer.Argument(
+        metavar="[ID]", help="Of a task, or its name as `task show` takes it; or choose tasks by the options"
+    ),
 ]
 OrderingId = Annotated[str | None, typer.Option(help="The lane")]
 Queue = Annotated[str | None, typer.Option(help="The queue")]

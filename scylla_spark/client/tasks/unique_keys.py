@@ -11,14 +11,14 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import enqueue_arguments
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.core.records.command import ENQUEUE, Command
-from scylla_spark.core.tasks.key import TaskKey, partition_of
+from scylla_spark.core.tasks.key import Name, TaskKey, name_of, partition_of
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.io.delta.rows import IDENTITY, in_us
 from scylla_spark.io.kafka.command_sender import Place
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 KEY_EXISTS: Final = "key_exists"
-
-
-class Name(NamedTuple):
-    """What must be unique: a uniqueness key in its lane."""
-
-    lane: str
-    unique: str
 
 
 class UniqueKeys:
@@ -83,7 +76,7 @@ class UniqueKeys:
             sender, seen = self._connection.sender, dict[Name, TaskKey]()
             futures, held = [], dict[int, ConflictError]()
             for index, (command, known) in enumerate(zip(commands, self._holders(commands), strict=True)):
-                holder = known or seen.setdefault(_name(command.key), command.key)
+                holder = known or seen.setdefault(name_of(command.key), command.key)
                 if holder is command.key:
                     futures.append(sender.begin(sender.record(command._replace(unique=True))))
                 else:
@@ -92,11 +85,11 @@ class UniqueKeys:
 
     def _holders(self, commands: Sequence[Command]) -> list[TaskKey | None]:
         """Returns who holds the key of each; None: nobody."""
-        known = self._known({_name(one.key) for one in commands})
+        known = self._known({name_of(one.key) for one in commands})
         reusable = {queue: self._is_reusable(queue) for queue in {one.queue for one in commands if known}}
 
         def holder(one: Command) -> TaskKey | None:
-            keys = sorted(known.get(_name(one.key), ()), reverse=True)
+            keys = sorted(known.get(name_of(one.key), ()), reverse=True)
             held = (key for key in keys if key == one.key or not reusable[one.queue] or self._is_open(key))
             return next(held, None)
 
@@ -114,8 +107,8 @@ class UniqueKeys:
             logged = self._connection.log_reader.commands_of_lanes(partition, lanes)
             keys = (one.key for one in logged if one.kind == ENQUEUE)
             for key in (*keys, *self._stored(partition, some)):
-                if _name(key) in some:
-                    found[_name(key)].add(key)
+                if name_of(key) in some:
+                    found[name_of(key)].add(key)
         return found
 
     def _stored(self, partition: int, names: set[Name]) -> Iterator[TaskKey]:
@@ -196,7 +189,3 @@ def key_exists(command: Command, holder: TaskKey) -> ConflictError:
         reason=KEY_EXISTS,
         holder=str(holder),
     )
-
-
-def _name(key: TaskKey) -> Name:
-    return Name(key.ordering_id, key.uniqueness_key)

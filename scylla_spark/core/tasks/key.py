@@ -192,6 +192,35 @@ class Name(NamedTuple):
     lane: str
     unique: str
 
+    def __str__(self) -> str:
+        """The text that `name_in` reads."""
+        parts = (self.unique,) if self.lane == self.unique else self
+        return _NAME_MARK + ",".join(map(_quoted, parts))
+
+
+_NAME_MARK: Final = "name:"
+_NAME_MARK_QUOTED: Final = "name%3a"
+
+
+def name_in(text: str) -> Name | None:
+    """Reads `name:ORDERING_ID,UNIQUENESS_KEY`, or `name:UNIQUENESS_KEY` of a task whose lane has the name of its key.
+
+    Each part is percent-encoded; the whole may be so once more, as with ids. None: the text does not begin so, and may be an id.
+
+    Raises:
+        ArgumentError: it begins so, and a part is missing, empty or too long.
+    """
+    form = _unquoted(text) if text.lower().startswith(_NAME_MARK_QUOTED) else text
+    if not form.startswith(_NAME_MARK):
+        return None
+    parts = [_unquoted(part) for part in form.removeprefix(_NAME_MARK).split(",")]
+    if len(parts) > len(Name._fields) or not all(0 < len(part) <= MOST_PART_CHARS for part in parts):
+        raise ArgumentError(
+            f"{text[:100]!r} is not the name of a task: ordering id and uniqueness key have 1 to {MOST_PART_CHARS} characters.",
+            hint="Write name:ORDERING_ID,UNIQUENESS_KEY, each part percent-encoded, or name:UNIQUENESS_KEY.",
+        )
+    return Name(parts[0], parts[-1])
+
 
 def name_of(key: TaskKey) -> Name:
     """The name that a task bears."""

@@ -134,11 +134,17 @@ class Shortage(NamedTuple):
         why: as a sentence.
         since_us: boot clock since when a worker has been wanted in vain, microseconds; 0: none has been.
         held: ids of attempts that do not wait: workers have them that finish what has begun and take no more.
+        handlers: only tasks of these handlers wait, because no worker has them; None: all tasks.
     """
 
     why: str
     since_us: int
     held: frozenset[int] = frozenset()
+    handlers: frozenset[str] | None = None
+
+    def covers(self, handler: str) -> bool:
+        """Returns True if tasks of a handler wait."""
+        return self.handlers is None or handler in self.handlers
 
 
 class SparkFigures(NamedTuple):

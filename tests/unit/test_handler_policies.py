@@ -297,6 +297,11 @@ def test_a_task_without_a_spark_worker_waits_with_its_reason_until_one_runs():
     told = explain(world.engine, world.now, key, leaving)
     assert (told["reason"], "It is running" in told["why"]) == ("", True)
     assert describe_waiting(world.engine, leaving)["no_worker"] == []
+    for handlers, reason in ({"other"}, ""), ({"train", "other"}, "no_worker"):  # workers are there, and all lack some
+        lacked = {"spark": Shortage("Every worker lacks it.", 0, handlers=frozenset(handlers))}
+        told = explain(world.engine, world.now, key, lacked)
+        assert (told["reason"], "Every worker lacks it." in told["why"]) == (reason, bool(reason))
+        assert len(describe_waiting(world.engine, lacked)["no_worker"]) == len(reason[:1])
     told = explain(world.engine, world.now, key)
     assert (told["reason"], "It is running" in told["why"]) == ("", True)
 

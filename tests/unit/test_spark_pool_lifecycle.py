@@ -294,6 +294,11 @@ def test_it_says_that_executors_are_missing_while_a_job_waits_for_a_core(made, m
     eventually(lambda: pool.shortage() == Shortage("A Spark worker is being started.", 0), 5)
     with pool._remote.lock:
         pool._remote.supervisor.joined(next(iter(pool._jobs)), HELLO, 1 << 60)
+        (worker,) = pool._remote.supervisor.workers.values()
+        worker.lacks = ["new"]
+    assert pool.shortage().handlers == {"new"}
+    with pool._remote.lock:
+        worker.lacks = []
     assert pool.shortage() is None
     assert pool.figures().states == {"running": 1, "starting": 0, "draining": 0}
     (row,) = pool.workers()

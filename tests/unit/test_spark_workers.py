@@ -120,10 +120,13 @@ def test_tasks_of_a_handler_that_every_worker_lacks_start_no_further_worker():
     name = handlers["h"].executor
     supervisor.submit(items, Moment(0, 0))
     assert (supervisor.waiting(name), supervisor.wanting(name)) == (4, 4), "the first worker may have all of them"
+    assert supervisor.lacked == frozenset()
     supervisor.joined("w", HELLO, 0)
     assert (supervisor.waiting(name), supervisor.wanting(name)) == (4, 1)
+    assert supervisor.lacked == {"new", "many"}
     supervisor.joined("v", Hello("2", "host", {"h": "", "new": ""}), 0)
     assert supervisor.wanting(name) == 3
+    assert supervisor.lacked == {"many"}
 
 
 class TestHowManyWorkers:

@@ -199,11 +199,14 @@ class RemoteSupervisor:
 
     def wanting(self, name: str) -> int:
         """Returns how many of `waiting` another worker might run: no handler that all present workers lack, as it would lack it, too."""
-        backlog, present = self._backlogs.get(name), [one for one in self.workers.values() if one.takes_work]
-        if backlog is None or not present:
-            return self.waiting(name)
-        lacked = set(present[0].lacks).intersection(*(one.lacks for one in present[1:]))
-        return backlog.startable - (backlog.startable_of(lacked) if lacked else 0)
+        backlog, lacked = self._backlogs.get(name), self.lacked
+        return self.waiting(name) if backlog is None or not lacked else backlog.startable - backlog.startable_of(lacked)
+
+    @property
+    def lacked(self) -> frozenset[str]:
+        """The handlers that all present workers lack, or have in another version."""
+        present = [frozenset(one.lacks) for one in self.workers.values() if one.takes_work]
+        return present[0].intersection(*present[1:]) if present else frozenset()
 
     def forget(self, worker_id: str, why: str = "") -> None:
         """The job of a worker has ended: no worker of this id connects any more.

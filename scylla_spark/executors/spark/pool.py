@@ -70,6 +70,7 @@ _TOO_LARGE: Final = (
     "Its container was killed because its processes used too much memory. "
     "Raise spark.executor.memoryOverhead, or lower spark_workers.children."
 )
+_LACKED: Final = "Every Spark worker lacks its handler, or has it in another version. Restart the dispatcher with the present archive."
 _BACK_OFF_US: Final = 1_000_000
 _LONGEST_BACK_OFF_US: Final = 60_000_000
 _log = logging.getLogger(__name__)
@@ -206,15 +207,16 @@ class SparkPool:
             }
 
     def shortage(self) -> Shortage | None:
-        """Returns why none of its tasks can start now; None: a worker is there."""
+        """Returns why none of its tasks, or none of some handlers, can start now; None: workers are there for all of them."""
         remote, now = self._remote, boot_us()
         if remote is None:
             return Shortage("Spark's session is not up yet.", self._started_us)
         with remote.lock:
             workers = remote.supervisor.workers.values()
-            if not all(worker.draining for worker in workers):
-                return None
             held = frozenset(number for worker in workers for number in worker.held)
+            if not all(worker.draining for worker in workers):
+                lacked = remote.supervisor.lacked
+                return Shortage(_LACKED, 0, held, lacked) if lacked else None
             starting = not all(map(remote.supervisor.has_seen, self._jobs.copy()))
         if since_us := [self._submitted_us.get(one, now) for one in self._without_core]:
             return Shortage("No Spark executor has a free core for a Spark worker.", min(since_us), held)

@@ -249,6 +249,8 @@ def _waiting_for_workers(engine: Engine, shortages: Shortages) -> list[dict[str,
         heads += [run.entry.data for run in runs if run.invocation.id not in shortage.held]
         since_us = shortage.since_us
         for data in heads:
+            if not shortage.covers(data.handler or engine.policy(data).handler):
+                continue
             lanes[data.queue, data.handler or ""] += 1
             waited_s[data.queue, data.handler or ""] = (boot_us() - since_us) // 1_000_000 if since_us else 0
     return [

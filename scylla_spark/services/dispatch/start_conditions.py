@@ -134,6 +134,8 @@ def shortage_of(engine: Engine, partition: Partition, lane: Lane, now: int, shor
     found = None if head is None else shortages.get(engine.executor_of(head.data))
     if head is None or found is None or partition.state is not PartitionState.ACTIVE:
         return None
+    if not found.covers(head.data.handler or engine.policy(head.data).handler):
+        return None
     if lane.state is LaneState.RUNNING:
         runs = found.held and any(run.entry is head and run.invocation.id in found.held for run in engine.runs.values())
         return None if runs else found

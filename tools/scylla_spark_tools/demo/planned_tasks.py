@@ -20,6 +20,7 @@ WINDOW_S: Final = 33
 PER_LANE: Final = 17
 BATCH_LANES: Final = range(250, 280)
 SPARK_LANES: Final = range(280, 300)
+PER_SPARK_LANE: Final = 7
 LOCAL_LANES: Final = range(250)
 FRAME, FOREIGN, CLIENT = "DataFrame", "foreign client", "Python client"
 RESENT_AT_S: Final = 20.0
@@ -160,14 +161,14 @@ class _Builder:
                 self.expect(self.row(lane, self.rng.uniform(0, WINDOW_S)), via)
 
     def pools(self) -> None:
-        """The queues of the batch handler and of the Spark pool: a task of every lane at the same moments."""
+        """The queue of the batch handler: a task of every lane at the same moments. The queue on Spark: at random moments."""
         for at_s in range(1, WINDOW_S - 1, 2):
             for lane in BATCH_LANES:
                 self.expect(self.row(lane, at_s, handlers.BATCH, "batch"))
-        for at_s in range(2, WINDOW_S - 4, 4):
-            for lane in SPARK_LANES:
-                dies = at_s == 10 and lane == SPARK_LANES[3]
-                row = self.row(lane, at_s, handlers.ON_SPARK, "spark", crash=dies)
+        for lane in SPARK_LANES:
+            for number in range(PER_SPARK_LANE):
+                dies = number == 1 and lane == SPARK_LANES[3]
+                row = self.row(lane, self.rng.uniform(2, WINDOW_S - 4), handlers.ON_SPARK, "spark", crash=dies)
                 trouble: dict[str, Any] = {"trouble": "kills its process", "attempts": 2} if dies else {}
                 self.expect(row, **trouble)
 

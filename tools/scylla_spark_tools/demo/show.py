@@ -163,7 +163,7 @@ def _sent(plan: Plan) -> Table:
         table.add_row(means, f"{by[means]:,}")
     table.add_section()
     table.add_row("[bold]run by[/]", "")
-    names = {"default": "local pool", "batch": "batch handler", "spark": "Spark UDF pool"}
+    names = {"default": "local pool", "batch": "batch handler", "spark": "Spark workers"}
     for queue, count in Counter(task.row.queue for task in plan.tasks.values()).items():
         table.add_row(names[queue], f"{count:,}")
     table.add_row("[dim]lanes[/]", f"[dim]{len({key.ordering_id for key in plan.tasks}):,}[/]")

@@ -2,6 +2,7 @@
 
 ./spark-submit.sh ingest [--config FILE] [--set section.key=value]…
 
+With `--set ingest.available_now=true` it writes what the topics hold now, and ends.
 One at a time: it is the only writer of the tables. Makes missing topics and tables, and refuses those of another deployment.
 """
 

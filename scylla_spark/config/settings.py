@@ -148,6 +148,10 @@ class Ingest(Section):
         "auto",
         description="what keeps a second ingest from the tables: a lock file, a consumer group (on shared storage), or by their path",
     )
+    available_now: bool = Field(
+        default=False,
+        description="write what the topics hold when it starts, then end; for a job that runs every so often (`run ingest`)",
+    )
     default_handler: str | None = Field(
         None, description="handler of records that name none; unset: they wait for a lease"
     )

@@ -19,6 +19,7 @@ from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.errors import (
     ArgumentError,
     ClockError,
+    ConfigError,
     ConflictError,
     DiskFullError,
     ExitCode,
@@ -43,7 +44,7 @@ from scylla_spark.processes.bounded_stop import LIMIT_S, Stop
 from scylla_spark.processes.roles import ROLES, role_named
 from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.metrics_server import MetricsServer
-from scylla_spark.services.service import Service, Serving
+from scylla_spark.services.service import Finite, Service, Serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +81,11 @@ class Deployment:
             raise ArgumentError(f"There is no role {sorted(unknown)}.", hint=f"Roles: {', '.join(ROLES)}.")
         self.settings = settings
         self.roles = tuple(role for role in ROLES if role in roles)
+        if settings.ingest.available_now and self.roles != ("ingest",):
+            raise ConfigError(
+                "ingest.available_now ends a process, and this one does more than ingest.",
+                hint="Use it with `scylla-spark run ingest` or jobs/ingest.py, and leave it out elsewhere.",
+            )
         self.spark = spark
         self.broker: BrokerKeeper | None = None
         self._services: dict[str, Service] = {}  # in the order in which they were started
@@ -355,7 +361,7 @@ class Deployment:
         yield Path(tempfile.gettempdir())
 
     def serve(self, stop: threading.Event) -> None:
-        """Blocks until `stop` is set; a part that ends raises its error.
+        """Blocks until `stop` is set or a service has done all that it was to do; a part that ends raises its error.
 
         Parts are looked at in a thread of its own: asking a JVM that stands still takes as long as it does.
         """
@@ -366,6 +372,8 @@ class Deployment:
             try:
                 while not done.wait(_LOOK_S):
                     self.check()
+                    if any(isinstance(one, Finite) and one.finished() for one in self._services.values()):
+                        stop.set()
             except BaseException as error:
                 failure.append(error)
 

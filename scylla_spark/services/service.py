@@ -48,6 +48,14 @@ class Service(Protocol):
 
 
 @runtime_checkable
+class Finite(Protocol):
+    """A service whose duty may be done; its process ends then."""
+
+    def finished(self) -> bool:
+        """Returns True once all is done."""
+
+
+@runtime_checkable
 class Serving(Protocol):
     """A service that others reach at an address of its own.
 

@@ -6,7 +6,7 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.records.command import Command, encode
+from scylla_spark.core.records.command import Command, Rules, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_fence, encode_resign
 from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.core.tasks.task import Failure
@@ -14,6 +14,10 @@ from scylla_spark.errors import ConfigError, ConflictError
 from scylla_spark.io.kafka.sole_table_writer import sole
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.ingest.ingest import Ingest
+from scylla_spark.services.ingest.micro_batch import judged_rows
+from scylla_spark.services.ingest.progress import End
+from scylla_spark.transforms.portions import Portion
+from scylla_spark.transforms.records import COMMAND_ROWS, judge_commands
 from tests.spark.batches import NOW, TOPIC_IDS, facts, lane_of, raw, rows, task
 
 
@@ -42,6 +46,29 @@ def test_a_crash_before_progress_is_written_repeats_the_batch_without_effect(ing
     assert rows(again, TASKS, "ordering_id", "cancel_offset") == [("a", 1), ("b", None)]
     partition = partition_of("b", 4)
     assert again.tables.partition_marks()[partition].tasks_offset == 3
+
+
+def test_progress_is_written_without_a_job_of_spark(ingest):
+    scheduler = ingest.spark.sparkContext._jsc.sc().dagScheduler()
+    before, marks = scheduler.numTotalJobs(), ingest.progress.tasks()
+    ingest.progress.tasks_written({0: End(7, NOW)}, [(0, 5)])
+    assert scheduler.numTotalJobs() == before
+    stored = ingest.tables.marks()
+    assert stored["tasks", 0] == marks[0]._replace(tasks_offset=7, appended_us=NOW)
+    assert stored["tasks", 1] == marks[1]
+
+
+def test_a_small_batch_is_one_task_and_a_large_one_a_task_per_partition(ingest):
+    records_of = [task(lane_of(number), "u", 0) for number in range(3)]
+    found = raw(ingest.spark, records_of)
+    frame = ingest.spark.createDataFrame(ingest.spark.sparkContext.parallelize(found.collect(), 2), found.schema)
+    judge = judge_commands(Rules(4), {})
+    tasks = []
+    for count in (3, 100_000):
+        with judged_rows(frame, judge, COMMAND_ROWS, Portion({}, 1 << 20), count) as judged:
+            tasks.append(judged.rdd.getNumPartitions())
+            assert judged.where("kind = 'row'").count() == 3
+    assert tasks == [1, 2]
 
 
 def test_the_newest_data_wins_within_a_batch_and_between_batches(ingest):

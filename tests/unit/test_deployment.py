@@ -378,3 +378,11 @@ def test_the_settings_say_which_executors_there_are(changes, names):
     assert list(made) == names
     needing = any(isinstance(one, OnSession) for one in made.values())
     assert needing == executors.needs_session(chosen) == ("spark" in names)
+
+
+def test_ingest_that_ends_shares_its_process_with_nothing(tmp_path):
+    settings = Settings(_env_file=None, data_dir=tmp_path, ingest={"available_now": True})
+    for roles in (["ingest", "dispatch"], ["api"]):
+        with pytest.raises(ConfigError, match=r"ingest\.available_now ends a process"):
+            Deployment(settings, roles=roles)
+    assert Deployment(settings, roles=["ingest"]).roles == ("ingest",)

@@ -87,11 +87,16 @@ def run(
     handlers: Handlers = None,
     log: LogFormat = None,
     schedules: Schedules = False,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Of ingest alone: write what the topics hold now, then end")
+    ] = False,
 ) -> None:
     """Serve some roles until stopped, with the configured Kafka, or the one that `up` has started."""
     from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
+    if available_now:
+        cli.overrides["ingest"] = {**cli.overrides.get("ingest", {}), "available_now": True}
     _serve(cli, located(_settings(cli, handlers, log)), roles, schedules=schedules)
 
 

@@ -19,6 +19,7 @@ from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
 from scylla_spark.services.ingest.micro_batch import (
     Refusal,
     Written,
+    count_of,
     judged_rows,
     raise_defects,
     reached_in,
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 
 _TOLD: Final = (records.END, records.NEWER, DEFECT, CUT)  # rows that are for us
+_TOLD_COLUMNS: Final = (
+    "kind", "partition_id", "offset", "next_offset", "epoch", "nonce", "resigned", "detail", "ordering_id",
+)  # fmt: skip
 # an end is written after the attempts before it, so that whoever sees a task ended sees all that it did
 _TABLES: Final = ((records.ATTEMPT, ATTEMPTS), (records.COMPLETION, COMPLETIONS), (records.REJECT, REJECTED))
 _READ_JSON: Final = {"mode": "FAILFAST", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][.SSS]X"}
@@ -76,14 +80,16 @@ class FactWriter:
         skipped = {number: mark.outcomes_offset for number, mark in marks.items()}
         portion = Portion(skipped, self.max_bytes // max(1, len(ranges)), failpoint.planted("ingest.outcomes.record"))
         judge = records.judge_facts(marks, self.partitions)
-        with judged_rows(frame, judge, records.FACT_ROWS, portion) as rows:
+        with judged_rows(frame, judge, records.FACT_ROWS, portion, count_of(ranges)) as rows:
             return self._write_judged(rows, ranges, marks)
 
     def _write_judged(self, judged: DataFrame, ranges: Mapping[int, Range], marks: Mapping[int, Mark]) -> Written:
-        rows = judged.where(F.col("kind").isin(*_TOLD)).collect()
+        told = F.when(F.col("kind").isin(*_TOLD), F.struct(*_TOLD_COLUMNS)).alias("told")
+        found = judged.groupBy("kind", told).count().collect()
+        rows = [row["told"] for row in found if row["told"] is not None]
         raise_defects(row["ordering_id"] for row in rows if row["kind"] == DEFECT)
         _refuse_newer(self.topic, [row for row in rows if row["kind"] == records.NEWER])
-        counts = {row["kind"]: row["count"] for row in judged.groupBy("kind").count().collect()}
+        counts = {row["kind"]: row["count"] for row in found}
         reached = reached_in(ranges, rows)
         name = (self.topic, spans(ranges, reached))
         failpoint.reach("ingest.outcomes.judged")

@@ -90,11 +90,16 @@ class Ingest:
     Args:
         spark: session that runs the queries.
         settings: with the broker's address filled in.
+
+    Attributes:
+        finished: all is written that the topics held when the queries started (`ingest.available_now`).
     """
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.spark = spark
         self.settings = settings
+        self.finished = False
+        self._failure: Exception | None = None
         self.tables = Tables(spark, settings.tables_path)
         self.results: dict[str, BatchResult] = {}
         self.metrics = IngestMetrics()
@@ -187,21 +192,29 @@ class Ingest:
                 self._firsts[source][number] = kept[0]
 
     def start(self) -> None:
-        """Starts both queries; they run until `stop`. Where that failed, a further call goes on with what has not begun."""
+        """Starts both queries; they run until `stop`, or with `ingest.available_now` until all is written that is there now.
+
+        Where that failed, a further call goes on with what has not begun.
+        """
         _callbacks.setLevel(logging.NOTSET)
+        once = self.settings.ingest.available_now
         trigger = f"{duration_ms(self.settings.ingest.trigger)} milliseconds"
         for source in ("tasks", "outcomes")[len(self._queries) :]:
             name = f"ingest-{source}"
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             stream = self._source(source).writeStream.queryName(name).foreachBatch(partial(self._streamed, source))
             stream = stream.option("checkpointLocation", self._checkpoint(source))
-            self._queries.append(stream.trigger(processingTime=trigger).start())
+            stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime=trigger)
+            self._queries.append(stream.start())
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
-        self._timer = threading.Thread(target=self._keep_time, name="ingest-timer", daemon=True)
-        self._timer.start()
         if self.settings.logs.enabled:
             self._logs = LogBatches(self.settings, self.tables, self.metrics)
-            self._logs.start()
+            if not once:
+                self._logs.start()
+        self._timer = threading.Thread(
+            target=self._finish if once else self._keep_time, name="ingest-timer", daemon=True
+        )
+        self._timer.start()
 
     def turn(self, now: int) -> bool:
         """One piece of what is done between batches; returns whether there was something to do.
@@ -219,9 +232,28 @@ class Ingest:
             raise
         return True
 
-    def _keep_time(self) -> None:
+    def _finish(self) -> None:
+        """Waits for the end of both queries, then writes lines of attempts, and does what is due between batches."""
+        self._name_timer()
+        try:
+            for query in self._queries.copy():
+                query.awaitTermination()
+            self.hear_the_time()
+            if self._logs is not None:
+                self._logs.turn()
+            while not self._stopping.is_set() and self.turn(self.clock.now()):
+                pass
+        except Exception as error:
+            self._failure = error
+        else:
+            self.finished = True
+
+    def _name_timer(self) -> None:
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "ingest-timer")
         self.spark.sparkContext.setJobGroup(self._between, "ingest, between batches")
+
+    def _keep_time(self) -> None:
+        self._name_timer()
         pause, told_us = 0.0, -_LAG_US
         while not self._stopping.wait(pause):
             if boot_us() - told_us >= _LAG_US:
@@ -260,7 +292,7 @@ class Ingest:
             log.warning("how far the tables are behind is not known", error=repr(error)[:500])
 
     def alive(self) -> bool:
-        """Returns True if both queries run; a failed one raises its error.
+        """Returns True if both queries run, or have ended as they should; a failed one raises its error.
 
         Raises:
             SchedulerError: a query ended for a reason that we know.
@@ -272,7 +304,9 @@ class Ingest:
             error = query.exception()
             if error is not None:
                 raise error
-        return all(query.isActive for query in self._queries)
+        if self._failure is not None:
+            raise self._failure
+        return self.settings.ingest.available_now or all(query.isActive for query in self._queries)
 
     def stop(self) -> None:
         """Ends both queries, at a batch boundary where that comes within some seconds, and releases the tables."""

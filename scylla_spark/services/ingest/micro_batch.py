@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = get_logger("ingest")
 
 _FEW: Final = 64  # fewer records are not worth a guess of how many fit
+_ONE_TASK: Final = 2_000  # fewer records than this are judged in one task
 _MOST_DOUBTED: Final = 100  # more records of one batch that Spark cannot write are not the records' fault
 
 
@@ -226,7 +227,9 @@ class Portions:
 
 
 @contextmanager
-def judged_rows(frame: DataFrame, judge: Judge, columns: tuple[Column, ...], portion: Portion) -> Iterator[DataFrame]:
+def judged_rows(
+    frame: DataFrame, judge: Judge, columns: tuple[Column, ...], portion: Portion, records: int
+) -> Iterator[DataFrame]:
     """The rows that a judge makes of as many records as a portion holds; they are kept until the end of the context.
 
     Args:
@@ -234,8 +237,10 @@ def judged_rows(frame: DataFrame, judge: Judge, columns: tuple[Column, ...], por
         judge: of `transforms.records`.
         columns: that it yields.
         portion: bounds.
+        records: so many of them there are. A small batch is one task instead of one per Kafka partition, in each of its jobs.
     """
-    rows = frame.mapInArrow(judge_portion(judge, columns, portion), ddl(columns)).persist()
+    few = frame.coalesce(1) if records < _ONE_TASK else frame
+    rows = few.mapInArrow(judge_portion(judge, columns, portion), ddl(columns)).persist()
     try:
         yield rows
     finally:
@@ -265,6 +270,11 @@ def reached_in(ranges: Mapping[int, Range], found: Iterable[Row]) -> dict[int, i
         if row["kind"] == CUT:
             reached[row["partition_id"]] = min(row["next_offset"], reached[row["partition_id"]])
     return reached
+
+
+def count_of(ranges: Mapping[int, Range]) -> int:
+    """Returns how many offsets some ranges hold."""
+    return sum(wide.end - wide.begin for wide in ranges.values())
 
 
 def spans(ranges: Mapping[int, Range], reached: Mapping[int, int]) -> list[tuple[int, int, int]]:

@@ -82,6 +82,10 @@ class IngestService:
             raise self._failure
         return self._ingest is None or self._starting.is_alive() or self._ingest.alive()
 
+    def finished(self) -> bool:
+        """Returns True once everything is written that was to be (`ingest.available_now`)."""
+        return self._ingest is not None and self._ingest.finished
+
     def stop(self) -> None:
         """See `Ingest.stop`."""
         self._stopping.set()

@@ -18,6 +18,7 @@ from scylla_spark.schemas import REJECTED
 from scylla_spark.services.ingest.micro_batch import (
     Refusal,
     Written,
+    count_of,
     judged_rows,
     raise_defects,
     reached_in,
@@ -67,7 +68,7 @@ class TaskWriter:
         marks = {**self.positions(), **{number: wide.begin for number, wide in ranges.items()}}
         portion = Portion(marks, self.max_bytes // max(1, len(ranges)), failpoint.planted("ingest.tasks.record"))
         judge = records.judge_commands(self.rules, marks, self._past_hours(len(ranges)))
-        with judged_rows(frame, judge, records.COMMAND_ROWS, portion) as rows:
+        with judged_rows(frame, judge, records.COMMAND_ROWS, portion, count_of(ranges)) as rows:
             return self._write_judged(rows, ranges)
 
     def _past_hours(self, partitions: int) -> records.PastHours:

@@ -32,6 +32,7 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.status import Attempt, TaskStatus
 from scylla_spark.core.tasks.task import Failure, Retry
 from scylla_spark.errors import ArgumentError, ExitCode, UnreachableError
+from scylla_spark.io.kafka.topic_setup import plan_topics
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
 from tests.support.delta_tables import append, at, fact, make, rejected, task
 
@@ -221,6 +222,18 @@ def test_a_dry_run_shows_the_keys_and_changes_nothing(run):
     assert (code, [json.loads(line)["key"] for line in out.splitlines()]) == (0, [str(KEYS[1])])
     code, out, _ = run("task", "retry", "--ordering-id", "lane-1", "--dry-run", "-o", "jsonl")
     assert [json.loads(line)["key"] for line in out.splitlines()] == [str(KEYS[3])]
+
+
+def test_init_prints_topics_as_it_would_make_them(run):
+    code, out, _ = run("init", "--print-topics", "-o", "json")
+    rows = {row["topic"]: row for row in json.loads(out)}
+    planned = plan_topics(Settings(_env_file=None))
+    assert code == 0
+    assert {name: row["partitions"] for name, row in rows.items()} == {
+        name: plan["num_partitions"] for name, plan in planned.items()
+    }
+    for name, row in rows.items():
+        assert dict(one.split("=") for one in row["settings"].split()) == planned[name]["configs"]
 
 
 def test_init_dry_run_names_topics_and_tables(run):

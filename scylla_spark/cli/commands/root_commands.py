@@ -46,7 +46,12 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    ctx: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made")] = False
+    ctx: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made")] = False,
+    print_topics: Annotated[
+        bool,
+        typer.Option("--print-topics", help="Only list the topics with their settings, for whoever may make them"),
+    ] = False,
 ) -> None:
     """Make topics and tables, or check existing ones."""
     from scylla_spark.io.kafka.topic_setup import ensure_topics, plan_topics
@@ -56,6 +61,14 @@ def init(
     cli = context(ctx)
     settings = cli.settings()
     topics = plan_topics(settings)
+    if print_topics:
+        listed = [
+            {"topic": name, "partitions": plan["num_partitions"], "replication": plan["replication_factor"]}
+            | {"settings": " ".join(f"{key}={value}" for key, value in plan["configs"].items())}
+            for name, plan in topics.items()
+        ]
+        cli.output.rows(listed, ("topic", "partitions", "replication", "settings"))
+        return
     rows = [
         {"kind": "topic", "name": name, "detail": f"{plan['num_partitions']} partitions"}
         for name, plan in topics.items()

@@ -22,7 +22,8 @@ _JAVA_OPTIONS = re.compile(
     r"(ssl|sasl|security|socket|reconnect|client|retry|receive\.buffer|send\.buffer|connections|metadata|request\.timeout|"
     r"default\.api)\.[a-z0-9._]+"
 )
-_SASL = ("plain", "scram", "oauth")
+_WORDS = ("plain", "scram", "oauth")  # who we are is a name and a secret
+_SASL = (*_WORDS, "aws")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -32,8 +33,10 @@ class Kafka(Section):
     bootstrap_servers: str = Field(
         "", description="host:port[,host:port]; empty: the embedded broker of `up` and `demo`"
     )
-    auth: Literal["none", "plain", "scram", "mtls", "oauth"] = Field(
-        "none", description="login; none, plain, scram, mtls or oauth (client credentials)"
+    auth: Literal["none", "plain", "scram", "mtls", "oauth", "aws"] = Field(
+        "none",
+        description="login; none, plain, scram, mtls, oauth (client credentials) or aws (IAM of Amazon MSK, with the credentials "
+        "that the AWS libraries find)",
     )
     tls: bool = Field(False, description="encrypt connections, and check the brokers' certificates and host names")
     username: str | None = Field(None, description="user of plain and scram; client id of oauth")
@@ -83,13 +86,15 @@ class Kafka(Section):
         named = f'kafka.auth = "{self.auth}"'
         if (self.auth != "none" or self.tls) and not self.bootstrap_servers:
             yield "kafka.auth and kafka.tls are for brokers of yours: set kafka.bootstrap_servers (the embedded broker has broker.auth)"
-        if self.auth in _SASL:
+        if self.auth in _WORDS:
             if not self.username:
                 yield f"{named} needs kafka.username"
             if self.password is None and self.password_file is None:
                 yield f"{named} needs kafka.password_file or kafka.password"
         if self.auth == "mtls" and not (self.tls and self.client_cert_file):
             yield f"{named} needs kafka.tls = true and kafka.client_cert_file"
+        if self.auth == "aws" and not self.tls:
+            yield f"{named} needs kafka.tls = true"
         if self.auth == "oauth" and not _is_safe(self.oauth_token_url):
             yield f"{named} needs kafka.oauth_token_url, an https address (http on loopback only)"
 
@@ -97,7 +102,7 @@ class Kafka(Section):
         """Yields what was set and would silently have no effect."""
         if self.password is not None and self.password_file is not None:
             yield "kafka.password and kafka.password_file exclude each other: unset one"
-        if self.auth in ("none", "mtls") and (self.username or self.password or self.password_file):
+        if self.auth not in _WORDS and (self.username or self.password or self.password_file):
             yield f'kafka.auth = "{self.auth}" uses no user and no password: unset them, or set kafka.auth to plain, scram or oauth'
         if not self.tls and (self.ca_file or self.client_cert_file):
             yield "kafka.ca_file and kafka.client_cert_file need kafka.tls = true"

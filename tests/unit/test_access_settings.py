@@ -16,6 +16,7 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError, SetupError
 from scylla_spark.io.host import private_files, process_limits, session
+from scylla_spark.io.kafka import access
 from scylla_spark.io.kafka.topics import (
     LOCK_FILE,
     announce,
@@ -49,6 +50,8 @@ def _empty_place(tmp_path, monkeypatch):
         ({"auth": "mtls", "tls": True}, "kafka.client_cert_file"),
         ({"auth": "mtls", "tls": True, "client_cert_file": "c"} | WORD, "no user and no password"),
         ({"auth": "oauth"} | WORD, "kafka.oauth_token_url"),
+        ({"auth": "aws"}, "kafka.tls = true"),
+        ({"auth": "aws", "tls": True} | WORD, "no user and no password"),
         ({"auth": "oauth", "oauth_token_url": "http://login.example.com"} | WORD, "https"),
         ({"auth": "oauth", "oauth_token_url": "file:///etc/passwd"} | WORD, "https"),
         (WORD, "no user and no password"),
@@ -84,6 +87,32 @@ def test_both_clients_get_the_same_protocol_and_mechanism(auth, tls):
     assert python.get("sasl_mechanism") == java.get("kafka.sasl.mechanism")
     assert ("SSL" in python["security_protocol"].removeprefix("SASL_")) is tls
     assert ("sasl_plain_password" in python) is (auth in ("plain", "scram"))
+
+
+def test_a_login_by_iam_needs_its_library_for_python_and_names_the_classes_of_the_one_for_java(monkeypatch):
+    settings = load(auth="aws", tls=True)
+    monkeypatch.setattr(access, "find_spec", lambda _: None)
+    with pytest.raises(SetupError, match="needs botocore") as refused:
+        client_options(settings)
+    assert refused.value.hint == "pip install 'scylla-spark[aws]'"
+    monkeypatch.setattr(access, "find_spec", lambda _: object())
+    python, java = client_options(settings), spark_options(settings)
+    assert (python["security_protocol"], python["sasl_mechanism"]) == ("SASL_SSL", "AWS_MSK_IAM")
+    assert java["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
+    assert java["kafka.sasl.jaas.config"] == "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    assert "sasl_plain_password" not in python
+
+
+def test_on_databricks_classes_of_the_java_client_have_the_names_of_its_runtime(monkeypatch):
+    settings = load(auth="oauth", oauth_token_url="https://login.example.com", **WORD)
+    for version, prefix in (None, ""), ("16.4", "kafkashaded."):
+        if version:
+            monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", version)
+        java = spark_options(settings)
+        assert java["kafka.sasl.jaas.config"].startswith(f"{prefix}org.apache.kafka.common.security.oauthbearer.")
+        assert java["kafka.sasl.login.callback.handler.class"].startswith(f"{prefix}org.apache.kafka.")
+    java = spark_options(load(auth="aws", tls=True))
+    assert java["kafka.sasl.client.callback.handler.class"].startswith("shadedmskiam.software.amazon.msk.auth.iam.")
 
 
 @pytest.mark.slow

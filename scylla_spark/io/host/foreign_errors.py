@@ -20,7 +20,7 @@ _EXTRAS: Final = {
     "pyspark": "spark", "delta": "spark", "pandas": "spark", "numpy": "spark", "cryptography": "spark",
     "fastapi": "api", "starlette": "api", "uvicorn": "api", "jinja2": "api",
     "google": "connect", "grpc": "connect", "grpc_status": "connect", "zstandard": "connect",
-    "opentelemetry": "otel", "apprise": "apprise", "holidays": "calendars", "yaml": "yaml",
+    "botocore": "aws", "opentelemetry": "otel", "apprise": "apprise", "holidays": "calendars", "yaml": "yaml",
     "scylla_spark_tools": "tools",
 }  # fmt: skip
 """Module → the extra of this package that installs it."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus, urlencode
@@ -19,7 +21,7 @@ from pydantic import SecretStr
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.kafka import Kafka
-from scylla_spark.errors import ConfigError
+from scylla_spark.errors import ConfigError, SetupError
 from scylla_spark.io.host.http_get import AnswerError, fetch
 from scylla_spark.io.host.process_limits import refuse_optimized_python
 
@@ -29,6 +31,9 @@ _MODULES: Final = {
     "oauth": "oauthbearer.OAuthBearerLoginModule",
 }
 _OAUTH_HANDLER: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_AWS: Final = "software.amazon.msk.auth.iam."
+_SHADED: Final = {"org": "kafkashaded.", "software": "shadedmskiam."}
+"""Before the names of classes of Kafka and of Amazon in the runtime of Databricks, which sets DATABRICKS_RUNTIME_VERSION."""
 _RENEW_AT: Final = 0.8  # of a token's life
 _SHORTEST_LIFE_S: Final = 10.0
 _TOKEN_LIMIT_S: Final = 10.0
@@ -39,9 +44,11 @@ def python_options(kafka: Kafka) -> dict[str, Any]:
 
     Raises:
         ConfigError: a file cannot be read, or an option does not exist.
-        SetupError: Python leaves out assertions.
+        SetupError: Python leaves out assertions, or a library that the login needs is missing.
     """
     refuse_optimized_python()
+    if kafka.auth == "aws" and find_spec("botocore") is None:
+        raise SetupError('kafka.auth = "aws" needs botocore.', hint="pip install 'scylla-spark[aws]'")
     options: dict[str, Any] = {"security_protocol": kafka.security_protocol}
     if kafka.ca_file is not None:
         options["ssl_cafile"] = _readable("kafka.ca_file", kafka.ca_file)
@@ -52,6 +59,8 @@ def python_options(kafka: Kafka) -> dict[str, Any]:
         options["sasl_mechanism"] = mechanism(kafka)
         options["sasl_plain_username"] = kafka.username
         options["sasl_plain_password"] = password(kafka)
+    elif kafka.auth == "aws":
+        options["sasl_mechanism"] = mechanism(kafka)
     elif kafka.auth == "oauth":
         options["sasl_mechanism"] = mechanism(kafka)
         options["sasl_oauth_token_provider"] = _tokens(
@@ -62,6 +71,8 @@ def python_options(kafka: Kafka) -> dict[str, Any]:
 
 def java_options(kafka: Kafka) -> dict[str, str]:
     """Access options of the Java client, without Spark's prefix "kafka.".
+
+    With `aws` its library must be among the jars of the session.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -76,8 +87,12 @@ def java_options(kafka: Kafka) -> dict[str, str]:
         options |= _java_keystore(kafka, kafka.client_cert_file)
     if kafka.auth in _MODULES:
         options |= {"sasl.mechanism": mechanism(kafka), "sasl.jaas.config": _jaas(kafka)}
+    if kafka.auth == "aws":
+        options["sasl.mechanism"] = mechanism(kafka)
+        options["sasl.jaas.config"] = f"{_shaded(_AWS + 'IAMLoginModule')} required;"
+        options["sasl.client.callback.handler.class"] = _shaded(_AWS + "IAMClientCallbackHandler")
     if kafka.auth == "oauth":
-        options["sasl.login.callback.handler.class"] = _OAUTH_HANDLER
+        options["sasl.login.callback.handler.class"] = _shaded(_OAUTH_HANDLER)
         options["sasl.oauthbearer.token.endpoint.url"] = kafka.oauth_token_url or ""
         options["sasl.oauthbearer.header.urlencode"] = "true"  # as RFC 6749 has it, and as we do for kafka-python
     return options | {name: _java_text(value.get_secret_value()) for name, value in kafka.java_options.items()}
@@ -85,7 +100,9 @@ def java_options(kafka: Kafka) -> dict[str, str]:
 
 def mechanism(kafka: Kafka) -> str:
     """The name of the SASL mechanism; "" without SASL."""
-    return {"plain": "PLAIN", "scram": kafka.scram_mechanism, "oauth": "OAUTHBEARER"}.get(kafka.auth, "")
+    return {"plain": "PLAIN", "scram": kafka.scram_mechanism, "oauth": "OAUTHBEARER", "aws": "AWS_MSK_IAM"}.get(
+        kafka.auth, ""
+    )
 
 
 def password(kafka: Kafka) -> str:
@@ -165,7 +182,12 @@ def _jaas(kafka: Kafka) -> str:
     if kafka.auth == "oauth" and kafka.oauth_scope:
         values["scope"] = kafka.oauth_scope
     told = " ".join(f'{name}="{_quoted(value)}"' for name, value in values.items())
-    return f"org.apache.kafka.common.security.{_MODULES[kafka.auth]} required {told};"
+    return f"{_shaded('org.apache.kafka.common.security.' + _MODULES[kafka.auth])} required {told};"
+
+
+def _shaded(name: str) -> str:
+    """The name of a class of the Java client, as the runtime of this process calls it."""
+    return (_SHADED[name.partition(".")[0]] if "DATABRICKS_RUNTIME_VERSION" in os.environ else "") + name
 
 
 def _java_keystore(kafka: Kafka, cert_file: Path) -> dict[str, str]:

@@ -79,8 +79,7 @@ def test_pages_name_all_types_and_the_newest_versions():
     assert f"| `version` | 1 to {plan_command.VERSION} |" in wire
     assert f"| 2 to {plan_log.VERSION}, `plan` |" in wire
     assert f"{command.MAX_RECORD_BYTES:,} bytes" in wire
-    (told,) = [line for line in protocol.splitlines() if line.startswith("| A group is written as the lowest version")]
-    since = {int(number) for number in re.findall(r"(\d+) where", told)}
+    since = {int(number) for number in re.findall(r"^- (\d+) where", protocol, re.MULTILINE)}
     assert since == set(range(3, plan_log.VERSION + 1))
 
 

@@ -109,7 +109,9 @@ class Lease:
         self.epoch = int(told["epoch"])
         self.checkpointed: Any = told["checkpoint"]
         error, due_at = told.get("last_error"), told.get("due_at")  # an older server does not tell
-        plain = {name: told[name] for name in AS_ENQUEUED if name in told} | {"tags": tuple(told.get("tags", ()))}
+        plain = {name: told[name] for name in AS_ENQUEUED if name in told} | {
+            name: tuple(told.get(name, ())) for name in ("tags", "missing")
+        }
         self.invocation = Invocation(
             0,
             key,

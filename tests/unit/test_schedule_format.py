@@ -53,6 +53,7 @@ WHOLE = {
     "catchUpWindow": "7d",
     "pauseAfterFailures": 5,
     "lateAfter": "5m",
+    "onJobTimeout": "run",
     "paused": True,
     "note": "n",
     "owner": "o",

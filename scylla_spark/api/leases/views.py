@@ -294,6 +294,10 @@ class LeasedTaskView(KeyView, EnqueuedView):
     last_error: Annotated[
         LastErrorView | None, Field(description="Why the attempt before did not succeed, if that is known")
     ]
+    missing: Annotated[
+        list[str],
+        Field(description="Conditions that did not hold when a schedule launched the run after its job timeout"),
+    ]
     due_at: Annotated[str, Field(description="When this attempt could start at the earliest: it is late from then on")]
 
 

@@ -136,8 +136,8 @@ def _sentence(row: Row, end: Row | None, active: Collection[int]) -> str:
     planned, verdict, why = iso(row["planned_at"]), row["verdict"], as_clause(row["why"] or "")
     if verdict == "launched":
         by = "by hand " if row["by_hand"] else ""
-        seen = f", for {row['values']}" if row["values"] else ""
-        return f"{planned}: launched {by}at {iso(row['decided_at'])}, revision {row['revision']}{seen}. {_end(row, end, active)}"
+        seen, because = (f", for {row['values']}" if row["values"] else ""), (f": {why}" if why else "")
+        return f"{planned}: launched {by}at {iso(row['decided_at'])}, revision {row['revision']}{seen}{because}. {_end(row, end, active)}"
     if verdict in _NO_DECISION:
         return f"{planned}: {verdict}, told of at {iso(row['decided_at'])}: {why}."
     if verdict == "missed":

@@ -285,7 +285,9 @@ class Schedule:
         late_after: a run that starts later than this is told of (duration).
         end_within: a run that has not ended by then is told of (duration).
         expect_every: a schedule that has not succeeded for so long is told of (duration).
-        job_timeout: what has waited for so long is dropped (duration).
+        job_timeout: how long a job may wait for its trigger or its constraints (duration).
+        on_job_timeout: what becomes of it then: "cancel" drops it, "run" launches it with what there is, and `ctx.missing` of the
+            handler has the conditions that did not hold.
         paused: it fires nothing until it is resumed.
         note: for people.
         owner: whom to ask; `put_schedules(prune=OWNER)` removes what else that owner has.
@@ -315,6 +317,7 @@ class Schedule:
     end_within: _Duration | None = None
     expect_every: _Duration | None = None
     job_timeout: _Duration | None = None
+    on_job_timeout: str | None = None
     paused: bool | None = None
     note: str | None = None
     owner: str | None = None
@@ -337,6 +340,7 @@ class Schedule:
             "expires": _span(self.expires),
             "pauseAfterFailures": self.pause_after_failures, "lateAfter": _span(self.late_after),
             "endWithin": _span(self.end_within), "expectEvery": _span(self.expect_every), "jobTimeout": _span(self.job_timeout),
+            "onJobTimeout": self.on_job_timeout,
             "paused": self.paused, "note": self.note, "owner": self.owner, "tags": list(self.tags) or None,
             "retry": None if retry is None else _retry(retry),
         }  # fmt: skip
@@ -375,7 +379,7 @@ def _judged_trigger(definition: Mapping[str, Any]) -> Trigger:
 _ATTRIBUTES: Final = {
     "maxRunning": "max_running", "catchUp": "catch_up", "catchUpWindow": "catch_up_window", "lateAfter": "late_after",
     "pauseAfterFailures": "pause_after_failures", "endWithin": "end_within", "expectEvery": "expect_every",
-    "jobTimeout": "job_timeout", "maxRetries": "max_retries",
+    "jobTimeout": "job_timeout", "onJobTimeout": "on_job_timeout", "maxRetries": "max_retries",
 }  # fmt: skip
 _TIMES: Final = {"start_at": "startAt", "end_at": "endAt"}
 _PLAIN: Final = {"calendar": "calendar", "on_holiday": "onHoliday", "tz": "tz", "count": "count"}

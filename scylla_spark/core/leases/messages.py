@@ -238,6 +238,7 @@ def lease_view(granted: Granted) -> dict[str, Any]:
             "checkpoint": None if item.checkpoint is None else json.loads(item.checkpoint),
             "last_error": None if item.last_error is None else item.last_error._asdict(),
             "tags": list(item.tags),
+            "missing": list(item.missing),
             "due_at": iso(item.planned_us),
         }
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.zone import DAY_US
@@ -55,6 +55,7 @@ class Judgement(NamedTuple):
 class Concurrency:
     """At most so many runs of the work are active at once, this one included."""
 
+    name: ClassVar[str] = "max_running"
     most: int
     otherwise: Otherwise = "abort"
 
@@ -67,6 +68,7 @@ class Concurrency:
 class Delay:
     """So long must have passed since the first event. It can only be waited for."""
 
+    name: ClassVar[str] = "delay"
     delay_us: int
     otherwise: Otherwise = "wait"
 
@@ -83,6 +85,7 @@ class Delay:
 class LastRun:
     """No run is active, and none that ended within this time succeeded."""
 
+    name: ClassVar[str] = "last_run"
     within_us: int
     otherwise: Otherwise = "abort"
 
@@ -108,6 +111,7 @@ class TimeRange:
         tz: IANA name.
     """
 
+    name: ClassVar[str] = "time_range"
     begin: int
     end: int
     tz: str = "UTC"
@@ -144,6 +148,7 @@ class TimeRange:
 class Rate:
     """At most so many launches within any stretch of this length."""
 
+    name: ClassVar[str] = "rate"
     most: int
     per_us: int
     otherwise: Otherwise = "wait"
@@ -169,12 +174,14 @@ class Decision(NamedTuple):
         drop: one does not hold that is not waited for.
         again_us: when to ask again, if nothing happens before; None: only then.
         unmet: what does not hold, in words.
+        names: of these constraints, as definitions call them.
     """
 
     launch: bool
     drop: bool
     again_us: int | None
     unmet: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 def decide(constraints: Iterable[Constraint], situation: Situation, now: int) -> Decision:
@@ -189,7 +196,8 @@ def decide(constraints: Iterable[Constraint], situation: Situation, now: int) ->
     unmet = [(constraint, judgement) for constraint, judgement in judged if not judgement.met]
     drop = any(constraint.otherwise == "abort" for constraint, _ in unmet)
     again = [judgement.again_us for _, judgement in unmet if judgement.again_us is not None]
-    return Decision(not unmet, drop, max(again, default=None), tuple(judgement.why for _, judgement in unmet))
+    words, names = (tuple(judgement.why for _, judgement in unmet), tuple(constraint.name for constraint, _ in unmet))
+    return Decision(not unmet, drop, max(again, default=None), words, names)
 
 
 def checked(constraint: Constraint) -> Constraint:

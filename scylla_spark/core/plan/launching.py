@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.constraint import Rate, Situation, decide
+from scylla_spark.core.plan.constraint import Decision, Rate, Situation, decide
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.past_versions import leaf_of, seen_by, unwatched_words
 from scylla_spark.core.plan.schedule import Schedule
@@ -45,12 +46,14 @@ from scylla_spark.core.plan.verdicts import (
     WAITED_TOO_LONG,
     Verdicts,
     busy_words,
+    missing_of,
+    run_anyway_words,
     seen_of,
     values_of,
 )
 from scylla_spark.core.plan.waiting_jobs import WaitingJobs
 from scylla_spark.core.records.bounded_text import cut
-from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, MISSING, Command, encode, payload_text, with_extra
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.tags import tags_of_runs
 from scylla_spark.core.tasks.task import CANCELLED
@@ -62,6 +65,7 @@ _NO_PROMISE: Final = (
     0,
     0,
 )  # planned times of a backfill are past: no time is one by which a run is to begin, or to end
+_HOLDS: Final = Decision(True, False, None, ())
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
 
 
@@ -108,7 +112,15 @@ class Launching:
     # -- a trigger holds ------------------------------------------------------------------------------------------------
 
     def fired(
-        self, entry: Entry, job: Job, now: int, starts_us: int = 0, *, caught_up: bool = False, **timed: Any
+        self,
+        entry: Entry,
+        job: Job,
+        now: int,
+        starts_us: int = 0,
+        *,
+        caught_up: bool = False,
+        anyway: bool = False,
+        **timed: Any,
     ) -> None:
         """Launches a job, makes it wait, or drops it.
 
@@ -119,6 +131,7 @@ class Launching:
             starts_us: when the run is to start, if that is later.
             caught_up: it is one of all the times that were missed, or has waited for constraints where all such run: they run one after
                 the other, whatever runs.
+            anyway: it has waited for its job timeout, and is launched without what it has waited for.
             **timed: fields of the decision that move the schedule's cursor.
         """
         failpoint.reach("plan.judge", entry.name)
@@ -126,12 +139,16 @@ class Launching:
         if expires_ms(schedule, job, max(starts_us, now)) == 0:
             self._verdicts.say(entry, job, now, SKIPPED, expired_words(schedule), timed)
             return
-        if schedule.constraints:
-            decision = decide(schedule.constraints, self._situation(entry, job, now), now)
+        decision = (
+            decide(schedule.constraints, self._situation(entry, job, now), now) if schedule.constraints else _HOLDS
+        )
+        if anyway:
+            timed[MISSING] = missing_of(entry, job, decision.names)
+        if not decision.launch:
             if decision.drop:
                 self._verdicts.say(entry, job, now, SKIPPED, "; ".join(decision.unmet), timed)
                 return
-            if not decision.launch:
+            if not anyway:
                 waiting = self._waiting.wait_for_constraints(entry, job, now, "; ".join(decision.unmet), timed)
                 again_us = decision.again_us
                 if again_us is not None:
@@ -156,11 +173,13 @@ class Launching:
         job = entry.jobs.get(generation)
         if job is None or job.state == "pending_trigger" or entry.paused:
             return
-        if since_us(job) + entry.schedule.policies.timeout_us <= now:
+        policies = entry.schedule.policies
+        late = since_us(job) + policies.timeout_us <= now
+        if late and policies.on_timeout == "cancel":
             self._verdicts.say(entry, job, now, OBSOLETE, WAITED_TOO_LONG, {})
             return
         waited = job.state == PENDING_CONSTRAINT and not job.latches
-        self.fired(entry, job, now, caught_up=waited and entry.schedule.policies.catch_up == "all")
+        self.fired(entry, job, now, caught_up=waited and policies.catch_up == "all", anyway=late)
 
     # -- other runs of the schedule --------------------------------------------------------------------------------------
 
@@ -238,7 +257,7 @@ class Launching:
         given = _Given(None, lane, backfill.priority, (tag_of(entry.name, backfill.number),), _NO_PROMISE)
         self._launch(entry, entry.schedule, job, now, now, more, given)
 
-    def anew(self, entry: Entry, run: Run, payload: Mapping[str, Any], now: int) -> None:
+    def anew(self, entry: Entry, run: Run, payload: Mapping[str, Any], missing: Sequence[str], now: int) -> None:
         """Launches a run once more, under a key of its own: its task was never sent, and is too old by now to be taken.
 
         A run of a backfill is only taken back: that has it among what is left.
@@ -247,6 +266,7 @@ class Launching:
             entry: the schedule.
             run: that was recorded.
             payload: of its task.
+            missing: what it was launched without.
             now: microseconds since the epoch.
         """
         runs_later = is_left_over(entry, run)
@@ -261,7 +281,7 @@ class Launching:
         if not run.by_hand and expires_ms(entry.schedule, job, now) == 0:
             self._verdicts.say(entry, job, now, SKIPPED, expired_words(entry.schedule), {})
             return
-        more = {name: True for name in ("by_hand", CAUGHT_UP) if getattr(run, name)}
+        more = {name: True for name in ("by_hand", CAUGHT_UP) if getattr(run, name)} | {MISSING: missing}
         left = (run.start_by_us, run.end_by_us)  # what was told of is not told of again
         self._launch(entry, entry.schedule, job, now, now, more, _Given(payload, promised=left))
 
@@ -299,6 +319,7 @@ class Launching:
             work.retry,
             now,
             tags=tags_of_runs((*given.tags, *schedule.tags)),
+            extra=json.dumps({MISSING: more[MISSING]}) if more.get(MISSING) else None,
             expires_ms=None if more.get("by_hand") else expires_ms(schedule, job, starts_us),
         )
         promised = promised_us(schedule, job.planned_us) if given.promised is None else given.promised
@@ -309,7 +330,7 @@ class Launching:
             planned_us=job.planned_us,
             at_us=now,
             verdict=LAUNCHED,
-            why="",
+            why=run_anyway_words(more[MISSING]) if more.get(MISSING) else "",
             key=key,
             **({"rated": True} if rated else {}),
             **({PROMISED: promised} if any(promised) else {}),
@@ -319,7 +340,7 @@ class Launching:
         moves = (
             () if BACKFILL_OF in more else handed_over(entry, job, now)
         )  # its versions are past: new ones go on where they stand
-        self._journal.note_together(fire, ("send", encode(command).decode()), *moves)
+        self._journal.note_together(fire, ("send", with_extra(encode(command), command.extra).decode()), *moves)
         if starts_us > now and is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
 

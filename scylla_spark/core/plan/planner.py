@@ -291,19 +291,20 @@ class Planner:
         """Writes what is decided, if it is much; to be called between two inputs."""
         self._groups.rest(now)
 
-    def anew(self, key: TaskKey, payload: Mapping[str, Any], now: int) -> None:
+    def anew(self, key: TaskKey, payload: Mapping[str, Any], now: int, missing: Sequence[str] = ()) -> None:
         """The task of a launch was never sent, and would be refused as too late: it is launched again for the same planned time.
 
         Args:
             key: of the task.
             payload: of it.
             now: microseconds since the epoch.
+            missing: what it was launched without.
         """
         found = self.state.runs.get(key)
         if found is not None:
             entry = self.state.entries[found[0]]
             run = entry.runs[found[1]]
-            self._defects.guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
+            self._defects.guarded(entry.name, lambda: self._launching.anew(entry, run, payload, missing, now), now)
             self._defects.guarded(entry.name, lambda: self._backfilling.room(entry, now), now)
         elif key in self.state.handlers:  # nobody wants it any more
             self._journal.conclude(RUN_ENDED, key)

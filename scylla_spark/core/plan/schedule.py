@@ -14,6 +14,7 @@ from scylla_spark.defaults import DEFAULT_QUEUE
 
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]
 CatchUp = Literal["latest", "all", "none"]
+OnJobTimeout = Literal["cancel", "run"]
 
 YEAR_US: Final = 365 * DAY_US
 JOB_TIMEOUT_US: Final = DAY_US
@@ -57,7 +58,8 @@ class Policies:
         late_after_us: a run that starts later than this after its planned time is told of; 0: none is.
         end_within_us: a run that has not ended by then is told of; 0: none is.
         expect_every_us: a schedule that has not succeeded for so long is told of; 0: none is.
-        timeout_us: a job that has waited so long for its trigger or constraints is dropped.
+        timeout_us: how long a job may wait for its trigger or constraints.
+        on_timeout: what becomes of a job then: it is dropped ("cancel"), or launched with what there is ("run").
     """
 
     overlap: Overlap = "skip"
@@ -69,6 +71,7 @@ class Policies:
     end_within_us: int = 0
     expect_every_us: int = 0
     timeout_us: int = JOB_TIMEOUT_US
+    on_timeout: OnJobTimeout = "cancel"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scylla_spark.clock import iso
@@ -12,12 +12,17 @@ from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.growth import TABLE, as_told
 from scylla_spark.core.plan.triggers.template_values import all_by_name, last_of_each
+from scylla_spark.core.plan.triggers.tree import missing_leaves
+from scylla_spark.core.records.bounded_text import cut
 
 SKIPPED: Final = "skipped"
 WAITING: Final = "waiting"
 FAILED: Final = "failed"
 OBSOLETE: Final = "obsolete"
 WAITED_TOO_LONG: Final = "it has waited for longer than its job timeout"
+_MOST_WHY_BYTES: Final = 4_096
+_MOST_MISSING: Final = 100
+_MOST_MISSING_BYTES: Final = 200  # of one name
 _MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
 
 
@@ -94,6 +99,23 @@ def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
         last[TABLE] = as_told(last[TABLE])
         all_of["tables"] = {name: as_told(one) for name, one in all_of.get("tables", {}).items()}
     return values | last | all_of
+
+
+def missing_of(entry: Entry, job: Job, constraints: Sequence[str]) -> list[str]:
+    """Returns the names of the conditions that a job is launched without: branches of its trigger, then constraints.
+
+    Args:
+        entry: its schedule.
+        job: the job.
+        constraints: names of those that do not hold.
+    """
+    waited = missing_leaves(entry.schedule.trigger, job.latches) if job.latches else []
+    return [cut(name, _MOST_MISSING_BYTES) for name in dict.fromkeys([*waited, *constraints])][:_MOST_MISSING]
+
+
+def run_anyway_words(missing: Sequence[str]) -> str:
+    """Returns why a job was launched though not all of its conditions hold, for people."""
+    return cut(f"{WAITED_TOO_LONG}; it was launched without {', '.join(missing)}", _MOST_WHY_BYTES)
 
 
 def busy_words(active: list[Run]) -> str:

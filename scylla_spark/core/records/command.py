@@ -5,6 +5,7 @@ Ingest and dispatch judge every record with the one `validate` of this module, s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, Required
@@ -32,6 +33,8 @@ _UNIQUE: Final = 3
 OPEN_NAME: Final = "open"  # of all tasks of a lane with one uniqueness key at most one is open
 ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
+MISSING: Final = "missing"
+"""Field of a record without a column of its own: what a run of a schedule was launched without."""
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
 STAMP_TRUST_US: Final = 3_600_000_000  # a client's stamp further than this from the append time is not believed
 SENT_WITHIN_US: Final = (
@@ -101,7 +104,7 @@ class Command(NamedTuple):
         offset: offset of the record; later commands of a key win.
         payload: JSON text of an object.
         enqueued_us: the client's stamp, or the append time where that is missing or not believable.
-        extra: JSON text of fields that we do not know, or None.
+        extra: JSON text of fields that have no column of their own, or None.
         request_id: set where a client waits for an answer.
         grace_ms: of a cancel: end what runs, too, and how long it may go on; None: leave it alone.
         expires_ms: of an enqueue: the task ends as expired if it has not begun so long after its scheduled time; None: it never does.
@@ -178,6 +181,7 @@ class Command(NamedTuple):
             expires_us,
             self.tags,
             self.traceparent,
+            () if self.extra is None else _missing_of(self.extra),
         )
         return tuple.__new__(Invocation, fields)  # in half the time of a call of the class
 
@@ -377,6 +381,17 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
     if command.kind == CANCEL:
         return head.encode()
     return f'{head[:-1]},"taskData":{command.payload}}}'.encode()
+
+
+def with_extra(value: bytes, extra: str | None) -> bytes:
+    """The record with the fields of `extra`, the text of a JSON object; `encode` does not write them."""
+    return value if extra is None or extra == "{}" else value[:-1] + b"," + extra[1:].encode()
+
+
+def _missing_of(extra: str) -> tuple[str, ...]:
+    """Returns what a run of a schedule was launched without, as the fields without a column say; any client may have written them."""
+    found = json.loads(extra).get(MISSING) if f'"{MISSING}"' in extra else None
+    return tuple(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else ()
 
 
 def version_of(*, expires: bool, unique: bool, partial: bool = False) -> int:

@@ -237,6 +237,8 @@ class TaskContext:
         executor_id: id of the Spark executor whose Spark worker runs the handler; None: no Spark worker does.
         planned_at: planned time of the run of a schedule that the task is, aware UTC. The task's own time is later by jitter, or is the
             moment of the decision where that came late. None: the task is no run.
+        missing: conditions that did not hold when a schedule launched the run, since its job had waited for the whole job timeout:
+            branches of the trigger, such as "event:stock", and constraints, such as "time_range". Empty: all held.
     """
 
     attempt: int
@@ -250,6 +252,7 @@ class TaskContext:
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
     planned_at: datetime | None = None
+    missing: tuple[str, ...] = ()
     host: str | None = None
     executor_id: str | None = None
 
@@ -399,6 +402,7 @@ class Invocation(NamedTuple):
         expires_us: it must not start after this either, microseconds since the epoch: by then it has expired.
         tags: of the task.
         traceparent: trace and span in which it was enqueued; None: in none.
+        missing: conditions that did not hold when a schedule launched the run.
     """
 
     id: int
@@ -417,6 +421,7 @@ class Invocation(NamedTuple):
     expires_us: int = NEVER_US
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
+    missing: tuple[str, ...] = ()
 
     def in_time(self, offset_us: int) -> Invocation:
         """The same for executors, which know the boot clock alone: it must not start after it has expired.
@@ -442,6 +447,7 @@ class Invocation(NamedTuple):
             tags=self.tags,
             traceparent=self.traceparent,
             planned_at=planned_at(self.key.uniqueness_key),
+            missing=self.missing,
             **place,
         )
 
@@ -460,7 +466,7 @@ class Invocation(NamedTuple):
             return _new(cls, (fields[0], key, *fields[4:], *_NOTHING_MORE))
         item = cls(fields[0], TaskKey(*fields[1:4]), *fields[4:])
         error = None if item.last_error is None else LastError(*item.last_error)
-        return item._replace(last_error=error, tags=tuple(item.tags))
+        return item._replace(last_error=error, tags=tuple(item.tags), missing=tuple(item.missing))
 
 
 AS_ENQUEUED: Final = ("queue", "priority", "tags", "traceparent")

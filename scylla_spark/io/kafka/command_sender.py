@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.records.command import STAMP_TRUST_US, TOO_LATE, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.records.command import (
+    STAMP_TRUST_US,
+    TOO_LATE,
+    Command,
+    Rejection,
+    Rules,
+    encode,
+    validate,
+    with_extra,
+)
 from scylla_spark.core.tasks.key import place_of
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 
@@ -184,7 +193,7 @@ def record_of(command: Command, rules: Rules, now: int) -> Record:
         ArgumentError: it would be refused; `fields["reason"]` says why.
     """
     try:
-        key, value = command.key.ordering_id.encode(), _with_extra(encode(command), command.extra)
+        key, value = command.key.ordering_id.encode(), with_extra(encode(command), command.extra)
         partition = place_of(command.key.ordering_id, rules.partitions)
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ArgumentError(
@@ -199,8 +208,3 @@ def record_of(command: Command, rules: Rules, now: int) -> Record:
 def line_of(command: Command) -> str:
     """A command as a line of JSON that `task import` takes."""
     return encode(command).decode()
-
-
-def _with_extra(value: bytes, extra: str | None) -> bytes:
-    """The record with the fields of `extra`, the text of a JSON object; `encode` writes only what it knows."""
-    return value if extra is None or extra == "{}" else value[:-1] + b"," + extra[1:].encode()

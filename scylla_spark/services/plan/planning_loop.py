@@ -19,7 +19,7 @@ from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group, Position
 from scylla_spark.core.plan.suspect_inputs import Doubts
-from scylla_spark.core.records.command import ENQUEUE, STAMP_TRUST_US
+from scylla_spark.core.records.command import ENQUEUE, MISSING, STAMP_TRUST_US
 from scylla_spark.core.records.fact import Fence, FenceLog, Unreadable, decode, encode_fence, is_facts
 from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.core.tasks.key import TaskKey, partition_of
@@ -156,7 +156,7 @@ class PlanTenure:
         key = TaskKey(at_us, record["orderingId"], record["uniquenessKey"])
         if not self._exists(key):
             log.warning("a launch was never sent and is too old: it is launched anew", key=str(key))
-            self.planner.anew(key, record["taskData"], self._now)
+            self.planner.anew(key, record["taskData"], self._now, record.get(MISSING, ()))
         return True
 
     def _exists(self, key: TaskKey) -> bool:

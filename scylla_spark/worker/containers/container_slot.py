@@ -249,7 +249,11 @@ def told_of(lease: Lease, given: Any) -> dict[str, Any]:
         given: `input` of the payload.
     """
     told = {name: lease.view["task"].get(name) for name in _TOLD}
-    return {"input": given} | told | {"epoch": lease.epoch, "tags": list(lease.tags)}
+    return (
+        {"input": given}
+        | told
+        | {"epoch": lease.epoch, "tags": list(lease.tags), "missing": list(lease.invocation.missing)}
+    )
 
 
 def _readers(

@@ -194,5 +194,11 @@ class Leasing:
 def _bytes_of(run: Run) -> int:
     """About how many bytes a worker is told of a task."""
     item, checkpoint = run.invocation, run.entry.work.checkpoint if run.entry.work is not None else None
-    texts = (*item.key[1:], *item.tags, *(item.last_error or ()), *(text for text in item if isinstance(text, str)))
+    texts = (
+        *item.key[1:],
+        *item.tags,
+        *item.missing,
+        *(item.last_error or ()),
+        *(text for text in item if isinstance(text, str)),
+    )
     return _LEASE_BYTES + size_of(checkpoint) + sum(map(size_of, texts))

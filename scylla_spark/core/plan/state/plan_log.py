@@ -17,14 +17,14 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 12
+VERSION: Final = 13
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
 which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
 to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
 10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
-and schedules that run by request. A group is written
+and schedules that run by request. 13: schedules whose jobs run after their job timeout. A group is written
 as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
@@ -84,6 +84,9 @@ _ENDS_COUNTED: Final = 6
 _BATCHES: Final = 8
 _RUNS_LATER: Final = 9
 _BYTES_AND_REQUESTS: Final = 12
+_POLICIES: Final = 13
+_NEW_FIELDS: Final = frozenset({"onJobTimeout"})
+"""Fields of definitions that older planners cannot read."""
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -191,16 +194,18 @@ def _version_of(change: Change) -> int:
     if kind == END and len(change) > _END_FIELDS:
         version = _RUNS_LATER
     if kind != "fire":
-        version = max(version, _version_of_trigger(fields.get("text", "")))
+        version = max(version, _version_of_definition(fields.get("text", "")))
     return max([version, *(since for field, since in _SINCE_FIELD.items() if field in fields)])
 
 
-def _version_of_trigger(text: str) -> int:
-    """The version that a definition needs because older planners cannot read its trigger.
+def _version_of_definition(text: str) -> int:
+    """The version that a definition needs because older planners cannot read it.
 
     Args:
         text: the definition, a JSON object; empty: there is none.
     """
+    if any(f'"{name}"' in text for name in _NEW_FIELDS) and not _NEW_FIELDS.isdisjoint(from_json(text)):
+        return _POLICIES
     counts = '"after"' in text and ('"atLeast"' in text or '"absent"' in text)
     if not counts and not any(word in text for word in ('"batch"', '"manual"', '"minBytes"')):
         return _COMMON  # there may be a hundred thousand of them

@@ -195,6 +195,8 @@ class Watching:
         if job.state != PENDING_TRIGGER:
             self._launching.collected(entry, job)
         elif not holds(trigger, job.latches):
+            if job.generation not in entry.jobs and entry.schedule.policies.on_timeout == "run":
+                self._limit(entry, job)
             self._journal.note("job", entry.name, job.generation, job.to_json())
         elif (waiting := self._open(entry, job.latches)) is not None:
             self._join(entry, waiting, job)
@@ -205,7 +207,7 @@ class Watching:
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
 
     def again(self, entry: Entry, generation: int, now: int) -> None:
-        """Hands on a round that has all its trigger asks for, and found as many jobs waiting as may.
+        """Hands on a round that has all its trigger asks for, and found as many jobs waiting as may, or has waited for too long.
 
         Args:
             entry: the schedule.
@@ -213,12 +215,11 @@ class Watching:
             now: microseconds since the epoch.
         """
         job = entry.collecting
-        if (
-            entry.paused
-            or job is None
-            or job.generation != generation
-            or not holds(entry.schedule.trigger, job.latches)
-        ):
+        if entry.paused or job is None or job.generation != generation:
+            return
+        if not holds(entry.schedule.trigger, job.latches):
+            if entry.schedule.policies.on_timeout == "run" and not self.too_old(entry, now):
+                self._limit(entry, job)
             return
         if self.too_old(entry, now):
             return
@@ -230,14 +231,25 @@ class Watching:
     def _hold(self, entry: Entry, job: Job) -> None:
         """Lets a whole round wait for a place among the jobs that wait, for as long as any of these may."""
         self._held[entry.name] = job.generation
+        self._limit(entry, job)
+
+    def _limit(self, entry: Entry, job: Job) -> None:
+        """Looks again at a round when it has waited for too long."""
         until_us = since_us(job) + entry.schedule.policies.timeout_us
         self._timers.add(Timer(until_us, entry.name, "timeout", job.generation))
 
     def too_old(self, entry: Entry, now: int) -> bool:
-        """Drops what has been collected for longer than the schedule waits, and says whether it has; counting begins anew."""
+        """Drops or launches what has been collected for longer than the schedule waits; counting begins anew.
+
+        Returns:
+            True if there was such a round.
+        """
         job = entry.collecting
         if job is None or since_us(job) + entry.schedule.policies.timeout_us > now:
             return False
+        if entry.schedule.policies.on_timeout == "run":
+            self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now, anyway=True)
+            return True
         whole = holds(entry.schedule.trigger, job.latches)  # it has found no place among the jobs that wait
         why = WAITED_TOO_LONG if whole else "its trigger has not held within the job timeout"
         planned_us = job.planned_us or now

@@ -41,6 +41,34 @@ def _holds(node: Trigger, latches: Mapping[int, Latch], first: int) -> tuple[boo
     return held >= node.at_least, first
 
 
+def missing_leaves(trigger: Trigger, latches: Mapping[int, Latch]) -> list[str]:
+    """Returns what a tree still waits for, in words; empty if it holds. Branches that hold miss nothing.
+
+    Args:
+        trigger: the tree.
+        latches: number of a leaf, in the order of `leaves`, → what it has seen.
+    """
+    missing, _ = _missing(trigger, latches, 0)
+    return missing
+
+
+def _missing(node: Trigger, latches: Mapping[int, Latch], first: int) -> tuple[list[str], int]:
+    """Returns what a node lacks whose first leaf has a number, and the number after its last leaf."""
+    if not isinstance(node, AnyOf):
+        return ([] if latches.get(first, Latch()).fired else [leaf_words(node)]), first + 1
+    found: list[list[str]] = []
+    for branch in node.branches:
+        one, first = _missing(branch, latches, first)
+        found.append(one)
+    held = sum(not one for one in found)
+    return ([] if held >= node.at_least else [name for one in found for name in one]), first
+
+
+def leaf_words(leaf: Trigger) -> str:
+    """Returns what a leaf waits for, in words."""
+    return f"absence of {key_of(leaf)}" if isinstance(leaf, OnAbsence) else key_of(leaf)
+
+
 def keys_of(trigger: Trigger) -> list[str]:
     """Returns what a schedule with this trigger listens to; each once."""
     return list(dict.fromkeys(key_of(leaf) for leaf in leaves(trigger)))
@@ -74,6 +102,5 @@ def described(trigger: Trigger, latches: Mapping[int, Latch]) -> list[str]:
         latch = latches.get(number, Latch())
         state = "holds" if latch.fired else "waits"
         seen = f", {latch.seen} seen" if latch.seen else ""
-        what = f"absence of {key_of(leaf)}" if isinstance(leaf, OnAbsence) else key_of(leaf)
-        words.append(f"{what} {state}{seen}")
+        words.append(f"{leaf_words(leaf)} {state}{seen}")
     return words

@@ -132,7 +132,7 @@ OPTIONAL = {
     "overlap": st.sampled_from(['"skip"', '"buffer_one"', '"buffer_all"', '"cancel_other"', '"allow_all"']),
     "catchUp": st.sampled_from(['"latest"', '"all"', '"none"']), "catchUpWindow": lasting, "pauseAfterFailures": counts,
     "lateAfter": lasting, "endWithin": lasting, "expectEvery": lasting, "jobTimeout": lasting,
-    "onJobTimeout": st.sampled_from(['"cancel"', '"run"']),
+    "onJobTimeout": st.sampled_from(['"cancel"', '"run"']), "onPause": st.sampled_from(['"drop"', '"keep"', '"backlog"']),
     "paused": st.sampled_from(["true", "false"]), "note": st.sampled_from(TEXTS), "owner": st.sampled_from(['"us"', *TEXTS]),
     "tags": listed(st.sampled_from(['"t"', *TEXTS])),
 }  # fmt: skip
@@ -389,7 +389,7 @@ FINE_TRIGGERS = [
 FINE = {
     "overlap": ["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"], "maxRunning": [1, 2, 1_000_000],
     "lateAfter": ["1s"], "endWithin": ["1s"], "expectEvery": ["1s"], "expires": ["1ms", "2s"], "jobTimeout": ["1s", "36525d"],
-    "onJobTimeout": ["cancel", "run"],
+    "onJobTimeout": ["cancel", "run"], "onPause": ["drop", "keep", "backlog"],
     "catchUp": ["all", "none"], "pauseAfterFailures": [1], "owner": ["us"], "tags": [["t"], ["😀" * 1024] * 100],
     "note": ["\x01" * 1024], "lane": ["\x02" * 1024],
     "constraints": [

@@ -472,5 +472,5 @@ def test_a_program_gets_the_documented_fields_of_its_task_and_no_other_one():
     view["task"] |= {"payload": {"env": {"KEY": "secret"}}, "more": "of a newer server"}
     assert place.told_of(Lease(view, None), {"n": 1}).keys() == {
         "input", "scheduled_time", "ordering_id", "uniqueness_key", "handler", "queue", "attempt", "epoch", "checkpoint",
-        "last_error", "tags", "traceparent",
+        "last_error", "tags", "traceparent", "missing",
     }  # fmt: skip

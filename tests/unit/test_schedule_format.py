@@ -54,6 +54,7 @@ WHOLE = {
     "pauseAfterFailures": 5,
     "lateAfter": "5m",
     "onJobTimeout": "run",
+    "onPause": "keep",
     "paused": True,
     "note": "n",
     "owner": "o",

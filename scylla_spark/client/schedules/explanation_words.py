@@ -170,6 +170,8 @@ def _waits(entry: Entry, job: Job, now: int) -> str:
     planned = f"it is planned for {iso(job.planned_us)}"
     if job.state == PENDING_CONSTRAINT:
         return f"{since} for its constraints: {_unmet(entry, job, now)}; {planned}."
+    if entry.paused:
+        return f"{since} until it is resumed; {planned}."
     return f"{since} for another run to end; {planned}."
 
 

@@ -25,7 +25,7 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 _FIELDS: Final = frozenset({
     "name", "handler", "trigger", "payload", "queue", "priority", "lane", "timeout", "expires", "retry", "constraints", "overlap",
     "maxRunning", "catchUp", "catchUpWindow", "pauseAfterFailures", "lateAfter", "endWithin", "expectEvery", "jobTimeout", "onJobTimeout",
-    "paused", "note", "owner", "tags",
+    "onPause", "paused", "note", "owner", "tags",
 })  # fmt: skip
 
 

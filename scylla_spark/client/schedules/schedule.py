@@ -288,6 +288,8 @@ class Schedule:
         job_timeout: how long a job may wait for its trigger or its constraints (duration).
         on_job_timeout: what becomes of it then: "cancel" drops it, "run" launches it with what there is, and `ctx.missing` of the
             handler has the conditions that did not hold.
+        on_pause: what becomes of what comes during a pause: "drop", "keep" (the resume makes one run of it) or "backlog" (one run of
+            each, at most 1,000, one after the other).
         paused: it fires nothing until it is resumed.
         note: for people.
         owner: whom to ask; `put_schedules(prune=OWNER)` removes what else that owner has.
@@ -318,6 +320,7 @@ class Schedule:
     expect_every: _Duration | None = None
     job_timeout: _Duration | None = None
     on_job_timeout: str | None = None
+    on_pause: str | None = None
     paused: bool | None = None
     note: str | None = None
     owner: str | None = None
@@ -340,7 +343,7 @@ class Schedule:
             "expires": _span(self.expires),
             "pauseAfterFailures": self.pause_after_failures, "lateAfter": _span(self.late_after),
             "endWithin": _span(self.end_within), "expectEvery": _span(self.expect_every), "jobTimeout": _span(self.job_timeout),
-            "onJobTimeout": self.on_job_timeout,
+            "onJobTimeout": self.on_job_timeout, "onPause": self.on_pause,
             "paused": self.paused, "note": self.note, "owner": self.owner, "tags": list(self.tags) or None,
             "retry": None if retry is None else _retry(retry),
         }  # fmt: skip
@@ -379,7 +382,8 @@ def _judged_trigger(definition: Mapping[str, Any]) -> Trigger:
 _ATTRIBUTES: Final = {
     "maxRunning": "max_running", "catchUp": "catch_up", "catchUpWindow": "catch_up_window", "lateAfter": "late_after",
     "pauseAfterFailures": "pause_after_failures", "endWithin": "end_within", "expectEvery": "expect_every",
-    "jobTimeout": "job_timeout", "onJobTimeout": "on_job_timeout", "maxRetries": "max_retries",
+    "jobTimeout": "job_timeout", "onJobTimeout": "on_job_timeout", "onPause": "on_pause",
+    "maxRetries": "max_retries",
 }  # fmt: skip
 _TIMES: Final = {"start_at": "startAt", "end_at": "endAt"}
 _PLAIN: Final = {"calendar": "calendar", "on_holiday": "onHoliday", "tz": "tz", "count": "count"}

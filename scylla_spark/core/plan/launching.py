@@ -129,8 +129,8 @@ class Launching:
             job: whose trigger holds.
             now: microseconds since the epoch.
             starts_us: when the run is to start, if that is later.
-            caught_up: it is one of all the times that were missed, or has waited for constraints where all such run: they run one after
-                the other, whatever runs.
+            caught_up: it is one of all the times that were missed, or has waited for constraints where all such run, or was kept
+                during a pause: they run one after the other, regardless of other runs.
             anyway: it has waited for its job timeout, and is launched without what it has waited for.
             **timed: fields of the decision that move the schedule's cursor.
         """
@@ -138,6 +138,9 @@ class Launching:
         schedule = entry.schedule
         if expires_ms(schedule, job, max(starts_us, now)) == 0:
             self._verdicts.say(entry, job, now, SKIPPED, expired_words(schedule), timed)
+            return
+        if entry.paused:
+            self._waiting.wait_for_resume(entry, job, now, timed)
             return
         decision = (
             decide(schedule.constraints, self._situation(entry, job, now), now) if schedule.constraints else _HOLDS
@@ -154,7 +157,9 @@ class Launching:
                 if again_us is not None:
                     self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", waiting))
                 return
-        if caught_up and schedule.policies.overlap != "allow_all":
+        if caught_up and entry.has_no_room:
+            self._waiting.wait_for_place(entry, job, now, timed)
+        elif caught_up and schedule.policies.overlap != "allow_all":
             given = _Given(lane=schedule.work.lane or lane_of(entry))
             if schedule.policies.overlap == "cancel_other":
                 timed[CAUGHT_UP] = True
@@ -174,12 +179,12 @@ class Launching:
         if job is None or job.state == "pending_trigger" or entry.paused:
             return
         policies = entry.schedule.policies
-        late = since_us(job) + policies.timeout_us <= now
+        late = since_us(entry, job) + policies.timeout_us <= now
         if late and policies.on_timeout == "cancel":
             self._verdicts.say(entry, job, now, OBSOLETE, WAITED_TOO_LONG, {})
             return
-        waited = job.state == PENDING_CONSTRAINT and not job.latches
-        self.fired(entry, job, now, caught_up=waited and policies.catch_up == "all", anyway=late)
+        waited = job.state == PENDING_CONSTRAINT and not job.latches and policies.catch_up == "all"
+        self.fired(entry, job, now, caught_up=waited or job.first_us <= entry.kept_us, anyway=late)
 
     # -- other runs of the schedule --------------------------------------------------------------------------------------
 

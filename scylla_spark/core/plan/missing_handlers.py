@@ -53,7 +53,7 @@ class MissingHandlers:
             why=why,
             ends_job=False,
         )
-        self._definitions.stop(entry, f"paused: {why}", "planner", now)
+        self._definitions.stop(entry, f"paused: {why}", "planner", now, keeps=True)
 
     def _waits(self, entry: Entry, now: int) -> Run | None:
         """The oldest active run of a schedule, if it is not paused and so many later planned times have passed."""

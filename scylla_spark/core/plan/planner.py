@@ -145,7 +145,7 @@ class Planner:
         if entry.jobs or entry.runs:
             self._launching.load(entry)
         self._backfilling.load(entry)
-        if entry.next_us and not entry.paused:
+        if entry.next_us and not entry.is_deaf:
             self._timers.add(Timer(entry.next_us, entry.name, "time"))
         if entry.until_us:
             self._timers.add(Timer(entry.until_us, entry.name, "until"))
@@ -372,7 +372,9 @@ class Planner:
         policies = entry.schedule.policies
         self._deadlines.ended(entry, run, fact, now)
         if policies.pause_after_failures and entry.failures >= policies.pause_after_failures and not entry.paused:
-            self._definitions.stop(entry, f"paused after {entry.failures} failed runs in a row", "planner", now)
+            self._definitions.stop(
+                entry, f"paused after {entry.failures} failed runs in a row", "planner", now, keeps=True
+            )
         if fact.outcome == "succeeded":
             self._deadlines.expect(entry)
         self._timing.room(entry, now)

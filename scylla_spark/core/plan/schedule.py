@@ -15,6 +15,7 @@ from scylla_spark.defaults import DEFAULT_QUEUE
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]
 CatchUp = Literal["latest", "all", "none"]
 OnJobTimeout = Literal["cancel", "run"]
+OnPause = Literal["drop", "keep", "backlog"]
 
 YEAR_US: Final = 365 * DAY_US
 JOB_TIMEOUT_US: Final = DAY_US
@@ -60,6 +61,8 @@ class Policies:
         expect_every_us: a schedule that has not succeeded for so long is told of; 0: none is.
         timeout_us: how long a job may wait for its trigger or constraints.
         on_timeout: what becomes of a job then: it is dropped ("cancel"), or launched with what there is ("run").
+        on_pause: what becomes of what comes during a pause: it has no effect ("drop"), the resume makes one run of it ("keep"), or
+            one of each, at most 1,000, one after the other ("backlog").
     """
 
     overlap: Overlap = "skip"
@@ -72,6 +75,7 @@ class Policies:
     expect_every_us: int = 0
     timeout_us: int = JOB_TIMEOUT_US
     on_timeout: OnJobTimeout = "cancel"
+    on_pause: OnPause = "drop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from scylla_spark.core.plan.constraint import MOST_RATE, Delay, Rate
 from scylla_spark.core.plan.constraint_format import ConstraintShape, read_constraint
 from scylla_spark.core.plan.payload_template import Template
-from scylla_spark.core.plan.schedule import CatchUp, OnJobTimeout, Overlap, Policies, Schedule, Work
+from scylla_spark.core.plan.schedule import CatchUp, OnJobTimeout, OnPause, Overlap, Policies, Schedule, Work
 from scylla_spark.core.plan.strict_json import STRICT, Micros, Name, Text, validated
 from scylla_spark.core.plan.template_names import EVERY_NAME, check_fields, names_of
 from scylla_spark.core.plan.trigger_format import check_bounds, check_counted, stored_trigger
@@ -53,6 +53,7 @@ class _Schedule(TypedDict, total=False):
     expectEvery: Micros
     jobTimeout: Micros
     onJobTimeout: OnJobTimeout
+    onPause: OnPause
     paused: bool
     note: Text
     owner: Text
@@ -119,6 +120,7 @@ def stored_schedule(value: Any) -> Schedule:
         found.get("expectEvery", 0),
         found.get("jobTimeout", default.timeout_us),
         found.get("onJobTimeout", default.on_timeout),
+        found.get("onPause", default.on_pause),
     )
     held = tuple(read_constraint(one) for one in found.get("constraints", []))
     return Schedule(

@@ -65,9 +65,12 @@ def lane_of(entry: Entry) -> str:
     return f"schedule/{entry.name}"
 
 
-def since_us(job: Job) -> int:
-    """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time."""
-    return job.first_us if job.latches else max(job.first_us, job.planned_us)
+def since_us(entry: Entry, job: Job) -> int:
+    """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time.
+
+    The timeout of a job that was kept during a pause begins with the resume.
+    """
+    return max(entry.kept_us, job.first_us if job.latches else max(job.first_us, job.planned_us))
 
 
 def promised_us(schedule: Schedule, planned_us: int) -> tuple[int, int]:

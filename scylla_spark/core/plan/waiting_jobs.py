@@ -10,6 +10,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.schedule_policies import asks_for_runs, may_wait_alone, since_us
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.schedule_entry import (
+    MOST_KEPT,
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
     PENDING_TRIGGER,
@@ -124,6 +125,21 @@ class WaitingJobs:
         if known is None or known.state != PENDING_LAUNCH:
             self._hold(entry, job, now, PENDING_LAUNCH, f"{len(entry.runs)} runs are active", timed)
 
+    def wait_for_resume(self, entry: Entry, job: Job, now: int, timed: Mapping[str, Any]) -> None:
+        """Lets a job wait until its schedule is resumed; of too many, the oldest is dropped.
+
+        Args:
+            entry: its schedule, which is paused and keeps what comes.
+            job: the job.
+            now: microseconds since the epoch.
+            timed: fields of the decision that move the schedule's cursor.
+        """
+        kept = [one for one in entry.jobs.values() if one.state != PENDING_TRIGGER]
+        if len(kept) >= MOST_KEPT:
+            oldest = min(kept, key=lambda one: one.generation)
+            self._say(entry, oldest, now, SKIPPED, f"newer jobs came, and a pause keeps {MOST_KEPT:,}", {})
+        self._hold(entry, job, now, PENDING_LAUNCH, "its schedule is paused", timed)
+
     def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
         held = job._replace(state=state)
         self._journal.note("job", entry.name, job.generation, held.to_json())
@@ -139,7 +155,9 @@ class WaitingJobs:
     def _limit_wait(self, entry: Entry, job: Job) -> None:
         """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
         schedule = entry.schedule
-        self._timers.add(Timer(since_us(job) + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
+        self._timers.add(
+            Timer(since_us(entry, job) + schedule.policies.timeout_us, entry.name, "timeout", job.generation)
+        )
         self._limit_expiry(entry, job)
 
     def _limit_expiry(self, entry: Entry, job: Job) -> None:

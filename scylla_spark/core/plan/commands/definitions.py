@@ -137,14 +137,16 @@ class Definitions:
             taken_back = self._let_go(old, now, "its schedule was changed")
             if old.handler != schedule.work.handler:
                 self._launching.outlive(old)
+        keeps = paused and schedule.policies.on_pause != "drop"
         fields = {
             "text": text, "revision": (old.revision if old else 0) + 1, "keys": _keys(schedule), "handler": schedule.work.handler,
             "paused": paused, "note": pause.note if pause else schedule.note, "until_us": pause.until_us if pause else 0,
             "author": command.author, "changed_us": now, "cursor_us": now,
-            "next_us": 0 if paused else self._timing.begin(schedule, now),
+            "next_us": 0 if paused and not keeps else self._timing.begin(schedule, now), **({"keeps": True} if keeps else {}),
         }  # fmt: skip
         if old is not None and goes_on:
             fields |= {"cursor_us": old.cursor_us, "next_us": old.next_us}
+            fields |= {name: value for name in ("keeps", "kept_us") if (value := getattr(old, name))}
             fields |= {GOES_ON: True} if old.jobs or old.seen_us or old.held_us or old.silent_us else {}
         kept = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables) if old is not None else {}
         put = ("put", schedule.name, fields, *_leaves_kept(old, kept, _keys(schedule)))
@@ -152,7 +154,7 @@ class Definitions:
         self._journal.note_together(put, *let_go)
         if goes_on:
             self._expect(self._state.entries[schedule.name], schedule, now)
-        elif not paused:
+        elif not paused or keeps:
             self._begin(self._state.entries[schedule.name], schedule, now)
         return ("changed" if old is not None else "added"), taken_back
 
@@ -258,7 +260,7 @@ class Definitions:
         for name in todo:
             entry = self._state.entries[name]
             before = (entry.note, entry.until_us) if entry.paused else ("", 0)
-            keys += self.stop(entry, note or before[0], command.author, now, until_us or before[1])
+            keys += self.stop(entry, note or before[0], command.author, now, until_us or before[1], keeps=True)
             done[name] = "paused"
             yield name
         return done, keys
@@ -271,7 +273,9 @@ class Definitions:
             fields.get(one, was) not in ("", was) for one, was in before.items()
         )
 
-    def stop(self, entry: Entry, note: str, author: str, now: int, until_us: int = 0) -> list[TaskKey]:
+    def stop(
+        self, entry: Entry, note: str, author: str, now: int, until_us: int = 0, *, keeps: bool = False
+    ) -> list[TaskKey]:
         """Pauses one schedule.
 
         Args:
@@ -280,12 +284,19 @@ class Definitions:
             author: who wants it.
             now: microseconds since the epoch.
             until_us: when the pause ends by itself; 0: it does not.
+            keeps: what waits and what comes is kept, if `on_pause` says so.
 
         Returns:
             Keys of what was ahead.
         """
-        taken_back = self._let_go(entry, now, "its schedule was paused")
+        why = "its schedule was paused"
         fields = {"paused": True, "note": note, "author": author, "changed_us": now, "until_us": until_us, "next_us": 0}
+        if keeps and entry.schedule.policies.on_pause != "drop":
+            ahead = [run.planned_us - 1 for run in entry.active() if run.key.time_us > now]
+            fields |= {"keeps": True, "next_us": entry.next_us, "cursor_us": min([entry.cursor_us, *ahead])}
+            taken_back = self._launching.cancel_ahead(entry, now, why)
+        else:
+            taken_back = self._let_go(entry, now, why)
         self._journal.note("set", entry.name, fields)
         if until_us:
             self._timers.add(Timer(until_us, entry.name, "until"))
@@ -294,7 +305,7 @@ class Definitions:
     def resume(self, command: PlanCommand, now: int, last: str = "") -> Steps:
         """Lets schedules fire again, from now on. See `put` for arguments and result.
 
-        With `fromNow` what has come to their tables since they were paused is left out; else it is run.
+        With `fromNow` what has come since they were paused is left out: to their tables, and what they keep.
 
         Raises:
             NotFoundError: one of the names is not there.
@@ -310,6 +321,9 @@ class Definitions:
         for name in todo if forgets else ():
             _check_start(self._state.entries[name])
         for name in todo:
+            if forgets and self._state.entries[name].keeps:
+                self._let_go(self._state.entries[name], now, "its schedule was resumed without what had come")
+                self._journal.note("set", name, {"keeps": False})
             if forgets and self._state.entries[name].tables:
                 self._forget_tables(self._state.entries[name], command.author, now)
             self.go_on(self._state.entries[name], command.author, now)
@@ -333,12 +347,24 @@ class Definitions:
             author: who wants it.
             now: microseconds since the epoch.
         """
+        keeps, schedule = entry.keeps, entry.schedule
         fields = {
-            "paused": False, "note": entry.schedule.note, "author": author, "changed_us": now, "until_us": 0, "cursor_us": now,
-            "failures": 0, "next_us": self._timing.begin(entry.schedule, now),
+            "paused": False, "note": schedule.note, "author": author, "changed_us": now, "until_us": 0, "failures": 0,
         }  # fmt: skip
+        if keeps:
+            self._timing.drop_more_than_kept(entry, now)
+            fields |= {"keeps": False, "kept_us": now, "next_us": self._timing.begin(schedule, entry.cursor_us)}
+        else:
+            fields |= {"cursor_us": now, "next_us": self._timing.begin(schedule, now)}
         self._journal.note("set", entry.name, fields)
-        self._begin(entry, entry.schedule, now)
+        if not keeps:
+            self._begin(entry, schedule, now)
+            return
+        self._launching.load(entry)
+        self._watching.load(entry)
+        self._expect(entry, schedule, now)
+        if entry.next_us:
+            self._timers.add(Timer(entry.next_us, entry.name, "time"))
 
     # -- which are meant ------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ which later ones do not cancel. 6: triggers that count ends of runs, or wait for
 to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
 10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
-and schedules that run by request. 13: schedules whose jobs run after their job timeout. A group is written
-as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
+and schedules that run by request. 13: schedules whose jobs run after their job timeout, or that keep what comes during a
+pause. A group is written as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -85,7 +85,7 @@ _BATCHES: Final = 8
 _RUNS_LATER: Final = 9
 _BYTES_AND_REQUESTS: Final = 12
 _POLICIES: Final = 13
-_NEW_FIELDS: Final = frozenset({"onJobTimeout"})
+_NEW_FIELDS: Final = frozenset({"onJobTimeout", "onPause"})
 """Fields of definitions that older planners cannot read."""
 
 Change = Sequence[Any]

@@ -24,6 +24,7 @@ PENDING_CONSTRAINT: Final = "pending_constraint"
 PENDING_LAUNCH: Final = "pending_launch"
 MOST_RUNS: Final = 1_000
 MOST_JOBS: Final = 100
+MOST_KEPT: Final = 1_000  # jobs or times of a pause
 MOST_LAUNCHES_KEPT: Final = MOST_RATE
 MOST_PARTS: Final = 10_000  # of a table; older planners forget one that is beyond
 
@@ -178,6 +179,8 @@ class Entry:
         keys: what it listens to, such as "time", "event:NAME", "dataset:NAME", "work:NAME", "table:PLACE".
         handler: what it runs.
         paused: it fires nothing.
+        keeps: while it is paused, what comes is kept as `on_pause` says; never after a defect.
+        kept_us: what had come by then was kept during a pause, and runs regardless of other runs; 0: nothing was.
         until_us: when a pause ends by itself; 0: it does not.
         note: why it is paused, or anything else for people.
         author: who changed it last.
@@ -205,6 +208,8 @@ class Entry:
     keys: tuple[str, ...] = ()
     handler: str = ""
     paused: bool = False
+    keeps: bool = False
+    kept_us: int = 0
     until_us: int = 0
     note: str = ""
     author: str = ""
@@ -236,8 +241,13 @@ class Entry:
 
     @property
     def is_full(self) -> bool:
-        """Returns True if as many jobs wait as may; one that collects is none of them."""
-        return sum(job.state != PENDING_TRIGGER for job in self.jobs.values()) >= MOST_JOBS
+        """Returns True if as many jobs wait as may; one that collects is none of them. During a pause `wait_for_resume` decides."""
+        return not self.paused and sum(job.state != PENDING_TRIGGER for job in self.jobs.values()) >= MOST_JOBS
+
+    @property
+    def is_deaf(self) -> bool:
+        """Returns True if what comes has no effect: the schedule is paused, and keeps nothing."""
+        return self.paused and not self.keeps
 
     @property
     def has_no_room(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from scylla_spark import failpoint
@@ -10,17 +11,18 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_policies import can_be_ahead, runs_each
 from scylla_spark.core.plan.state.plan_log import Change
-from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.schedule_entry import MOST_KEPT, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
-from scylla_spark.core.plan.times.planned_times import planned_before, times_of
+from scylla_spark.core.plan.times.planned_times import planned_after, planned_before, times_of
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, Trigger, leaves
-from scylla_spark.core.plan.verdicts import OBSOLETE
+from scylla_spark.core.plan.verdicts import OBSOLETE, SKIPPED
 
 MISSED: Final = "missed"
 MOST_AT_ONCE: Final = 100
+_MOST_COUNTED: Final = 10_000  # times that a pause drops
 
 
 class Planned(NamedTuple):
@@ -78,7 +80,7 @@ class Timing:
 
         Times that have passed and are open only now are not run.
         """
-        if entry.paused or 0 < entry.next_us <= now:
+        if entry.is_deaf or 0 < entry.next_us <= now:
             return
         cursor_us = self._passed(entry, now)
         next_us = self.begin(entry.schedule, cursor_us)
@@ -94,7 +96,7 @@ class Timing:
             now: microseconds since the epoch.
             why: for people.
         """
-        if entry.paused or not _has_jobs_of_their_own(schedule := entry.schedule):
+        if entry.is_deaf or not _has_jobs_of_their_own(schedule := entry.schedule):
             return
         first = self._next(schedule, entry.cursor_us)
         if first is None or first.at_us > now:
@@ -115,6 +117,36 @@ class Timing:
             next_us=0,
         )
 
+    def waits_for_resume(self, entry: Entry, schedule: Schedule) -> bool:
+        """Returns True if no time of a schedule is decided, since it is paused. A branch of a larger trigger is, if that is kept."""
+        return entry.is_deaf or (entry.paused and _has_jobs_of_their_own(schedule))
+
+    def drop_more_than_kept(self, entry: Entry, now: int) -> None:
+        """Leaves of the times that came during a pause as many as `on_pause` keeps, the newest; one row reports the others."""
+        schedule = entry.schedule
+        if not _has_jobs_of_their_own(schedule):
+            return
+        most = 1 if schedule.policies.on_pause == "keep" else MOST_KEPT
+        calendars: Calendars = self._journal.state.calendars
+        newest = planned_before(times_of(schedule.trigger), now + 1, calendars, after_us=entry.cursor_us)
+        last_us = next(islice(newest, most, None), None)
+        if last_us is None:
+            return
+        times = planned_after(times_of(schedule.trigger), entry.cursor_us, calendars)
+        dropped = list(islice(takewhile(lambda at_us: at_us <= last_us, times), _MOST_COUNTED))
+        many = f"{len(dropped):,}" if len(dropped) < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
+        self._journal.fire(
+            entry,
+            planned_us=dropped[0],
+            until_us=last_us,
+            at_us=now,
+            verdict=SKIPPED,
+            why=f"{many} times of the pause came before the newest {most:,}, which are kept",
+            timed=True,
+            ends_job=False,
+            next_us=0,
+        )
+
     def _passed(self, entry: Entry, now: int) -> int:
         """The instant that all planned times have to be later than which have not started yet, jitter included."""
         schedule = entry.schedule
@@ -126,10 +158,10 @@ class Timing:
 
     def decide(self, entry: Entry, now: int) -> None:
         """Decides all that is due of a schedule; of much, a part, and the rest soon."""
-        if entry.paused:
+        schedule = entry.schedule
+        if self.waits_for_resume(entry, schedule):
             return
         failpoint.reach("plan.decide", entry.name)
-        schedule = entry.schedule
         due = self._next(schedule, entry.cursor_us)
         for _ in range(MOST_AT_ONCE):
             if due is None or self._decided_us(schedule, due) > now or self._journal.full:
@@ -155,16 +187,21 @@ class Timing:
         return False
 
     def _is_missed(self, entry: Entry, due: Planned) -> bool:
-        """Returns True if a time had come before anybody planned again, and does not wait for room either."""
-        return entry.held_us < due.starts_us < self._since_us
+        """Returns True if a time had come before anybody planned again, and neither waits for room nor was kept during a pause."""
+        return max(entry.held_us, entry.kept_us) < due.starts_us < self._since_us
 
     def room(self, entry: Entry, now: int) -> None:
         """A run has ended: goes on with times for which there was no place, where so many runs were active."""
-        if not entry.paused and 0 < entry.next_us <= now:
+        if not entry.is_deaf and 0 < entry.next_us <= now:
             self._timers.add(Timer(now, entry.name, "time"))
 
     def _all_run(self, entry: Entry, schedule: Schedule, due: Planned) -> bool:
-        """Returns True if a time is one that was missed, or has waited for a place among the jobs that wait, and all such are run."""
+        """Returns True if a time is run regardless of other runs.
+
+        It was kept during a pause. Or it was missed, or has waited for a place among the jobs that wait, and all such are run.
+        """
+        if due.starts_us <= entry.kept_us:
+            return True
         if schedule.policies.catch_up != "all":
             return False
         return due.starts_us < self._since_us or due.starts_us <= entry.held_us

@@ -89,7 +89,7 @@ class Watching:
             occurrence: what happened.
             now: microseconds since the epoch.
         """
-        if entry.paused:
+        if entry.is_deaf:
             return
         concerned: dict[int, Trigger] = {}
         for number, leaf in enumerate(leaves(entry.schedule.trigger)):
@@ -173,7 +173,10 @@ class Watching:
             entry: of the schedule.
             latches: of the round: it must not claim versions of other partitions than the job does.
         """
-        if not may_wait_alone(entry.schedule) and not entry.is_full:
+        joins = may_wait_alone(entry.schedule) or entry.is_full
+        if entry.paused:
+            joins = entry.schedule.policies.on_pause == "keep"
+        if not joins:
             return None
         waiting = [job for job in entry.jobs.values() if job.state != PENDING_TRIGGER]
         fitting = (job for job in waiting if _fits(entry, job, latches or {}))
@@ -215,7 +218,7 @@ class Watching:
             now: microseconds since the epoch.
         """
         job = entry.collecting
-        if entry.paused or job is None or job.generation != generation:
+        if entry.is_deaf or job is None or job.generation != generation:
             return
         if not holds(entry.schedule.trigger, job.latches):
             if entry.schedule.policies.on_timeout == "run" and not self.too_old(entry, now):
@@ -235,7 +238,7 @@ class Watching:
 
     def _limit(self, entry: Entry, job: Job) -> None:
         """Looks again at a round when it has waited for too long."""
-        until_us = since_us(job) + entry.schedule.policies.timeout_us
+        until_us = since_us(entry, job) + entry.schedule.policies.timeout_us
         self._timers.add(Timer(until_us, entry.name, "timeout", job.generation))
 
     def too_old(self, entry: Entry, now: int) -> bool:
@@ -245,7 +248,7 @@ class Watching:
             True if there was such a round.
         """
         job = entry.collecting
-        if job is None or since_us(job) + entry.schedule.policies.timeout_us > now:
+        if job is None or since_us(entry, job) + entry.schedule.policies.timeout_us > now:
             return False
         if entry.schedule.policies.on_timeout == "run":
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now, anyway=True)
@@ -315,7 +318,7 @@ class Watching:
         """
         leaf = _leaf(entry, number)
         seen_us = entry.seen_us.get(number, -1)
-        if entry.paused or not isinstance(leaf, OnAbsence) or seen_us < 0:
+        if entry.is_deaf or not isinstance(leaf, OnAbsence) or seen_us < 0:
             return
         if seen_us + leaf.within_us > now:
             self._arm(entry.name, number, seen_us + leaf.within_us, now)

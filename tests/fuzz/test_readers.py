@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.records.command import CANCEL, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.records.command import CANCEL, Command, Rejection, Rules, encode, validate, with_extra
 from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,
     MAX_RECORD_BYTES,
@@ -28,7 +28,6 @@ from scylla_spark.core.records.fact import (
 )
 from scylla_spark.core.tables.progress import Mark
 from scylla_spark.core.tasks.fold_commands import fold
-from scylla_spark.io.kafka.command_sender import _with_extra
 from scylla_spark.transforms import records
 from tests.fuzz import strategies as our
 
@@ -114,7 +113,7 @@ def test_what_is_accepted_is_held_by_parquet_polars_and_pandas_and_can_be_writte
     verdicts = [judge(value, offset) for offset, value in enumerate(values)]
     commands = [verdict for verdict in verdicts if isinstance(verdict, Command)]
     for command in commands:
-        assert judge(_with_extra(encode(command), command.extra), command.offset) == as_written(command)
+        assert judge(with_extra(encode(command), command.extra), command.offset) == as_written(command)
     batches = list(records.judge_commands(RULES, {})(iter([raw(values)])))
     check_held(pa.Table.from_batches(batches))
 

@@ -3,13 +3,12 @@
 from hypothesis import HealthCheck, given, settings
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
+from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate, with_extra
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts, encode_fence
 from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey, partition_of
 from scylla_spark.core.tasks.task import MAX_RESULT_BYTES, Failure
 from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.command_sender import _with_extra
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from tests.fuzz import strategies
 from tests.fuzz.strategies import NOW
@@ -70,7 +69,7 @@ def in_order(rows):
 
 
 def test_accepted_extremes_of_tasks_are_stored_and_read_by_all(ingest):
-    values = [_with_extra(encode(command), command.extra) for command in extremes()] + [*found_by_fuzzing(60).values()]
+    values = [with_extra(encode(command), command.extra) for command in extremes()] + [*found_by_fuzzing(60).values()]
     batch, wanted = [], {}
     for offset, value in enumerate(values):
         commands = [validate(place, offset, NOW, None, value, RULES) for place in range(PARTITIONS)]

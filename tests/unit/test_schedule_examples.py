@@ -48,7 +48,7 @@ def test_schedules_in_python_can_be_put(page, names):
     ("page", "names"),
     [
         ("docs/start/quickstart.md", ["daily-report"]),
-        ("docs/schedules.md", ["nightly", "both", "restore", "maintenance"]),
+        ("docs/schedules.md", ["nightly", "both", "restore", "maintenance", "merge"]),
         ("docs/coming-from/cron.md", ["report"]),
         ("docs/coming-from/airflow.md", ["load", "publish"]),
         ("docs/coming-from/cdap.md", ["aggregate", "summary"]),

@@ -132,15 +132,19 @@ class Trigger:
         return cls({"kind": "partitions", "dataset": dataset, "atLeast": at_least, "rows": rows, "bytes": size})
 
     @classmethod
-    def after(cls, work: str, on: Iterable[_Ends] = ("succeeded",), at_least: int | None = None) -> Trigger:
-        """Fires when a run of a schedule, or any task of a handler, has ended so.
+    def after(
+        cls, work: str, on: Iterable[_Ends] | Literal["started"] = ("succeeded",), at_least: int | None = None
+    ) -> Trigger:
+        """Fires when a run of a schedule, or any task of a handler, has ended so, or has begun.
 
         Args:
             work: name of the schedule or handler.
-            on: which ends count.
+            on: which ends count; or "started", alone: begins do, each run once, however often it is tried.
             at_least: so many of them, since the last launch. Default: one.
         """
-        return cls({"kind": "after", "work": work, "on": sorted(on), "atLeast": at_least})
+        return cls(
+            {"kind": "after", "work": work, "on": [on] if isinstance(on, str) else sorted(on), "atLeast": at_least}
+        )
 
     @classmethod
     def batch(cls, tag: str, size: int) -> Trigger:

@@ -42,6 +42,8 @@ def trigger_of(value: Any, depth: int = 0) -> Any:
         found = _long(found)
     if found["kind"] == "rrule" and "start" not in found:
         found["start"] = default_start(str(found.get("rule", "")))
+    if isinstance(found.get("on"), str):
+        found["on"] = [found["on"]]
     if isinstance(found.get("of"), list):
         found["of"] = [trigger_of(one, depth + 1) for one in found["of"]]
     elif "of" in found:

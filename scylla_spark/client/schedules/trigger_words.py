@@ -44,7 +44,7 @@ def brief(trigger: Trigger) -> str:
         case OnAbsence(of, within_us):
             return f"no {brief(of)} for {span(within_us)}"
         case OnRuns(work, at_least=at_least):
-            return f"after:{work}" + (f" {at_least} times" if at_least > 1 else "")
+            return f"{'start' if trigger.on_start else 'after'}:{work}" + (f" {at_least} times" if at_least > 1 else "")
         case OnBatch(tag, size):
             return f"batch:{tag} of {size}"
         case _:
@@ -172,7 +172,7 @@ def _ordinal(found: re.Match[str]) -> str:
     return f"{number}{ending}"
 
 
-_ENDS: Final = {"succeeded": "succeeded", "failed": "failed", "cancelled": "been cancelled"}
+_ENDS: Final = {"succeeded": "succeeded", "failed": "failed", "cancelled": "been cancelled", "started": "begun"}
 _HOLIDAY: Final = {
     "skip": "not on", "next": "on the next open day instead of", "previous": "on the open day before instead of",
 }  # fmt: skip

@@ -206,4 +206,4 @@ def start_of(run: Run, began_us: int, note: WorkNote | None = None) -> Fact:
         planned_us=invocation.planned_us,
         used=used,
         work=note.after(before) if note is not None else before,
-    )
+    ).of(invocation)  # triggers on starts go by its handler

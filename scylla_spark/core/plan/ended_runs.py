@@ -166,7 +166,7 @@ class EndedRuns:
         happened = Occurrence(both[0], upstream, ended=ENDS.get(fact.outcome, ""), also=both[1])
         self._telling.tell(at, happened, now)
         if name != handler:
-            self._telling.tell(at, happened._replace(key=both[1], also=both[0]), now, SECOND)
+            self._telling.tell(at, happened._replace(key=both[1], also=both[0]), now, SECOND, beside=True)
 
     def _tell_batches(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells who waits for a batch of the end of a task that carries its tag; last, since many ends are of none."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from scylla_spark import failpoint
 from scylla_spark.core.plan.backfilling import NEXT_RUN, Backfilling
+from scylla_spark.core.plan.begun_runs import BegunRuns
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
 from scylla_spark.core.plan.commands.definitions import Definitions
@@ -96,6 +97,7 @@ class Planner:
         self._deadlines = Deadlines(journal, timers, self._telling)
         self._noticing = Noticing(journal, timers, channels or Channels(), self._defects.note)
         self._ended = EndedRuns(journal, self._launching, self._telling, self._answers, self._defects, self._after_run)
+        self._begun = BegunRuns(journal, self._telling)
         self.tables = TableWatch(journal, self._watching)
         self._obeying = self._obeying_with(
             {
@@ -211,8 +213,8 @@ class Planner:
             self._take_end(at, fact, resumed, now)
         elif fact.outcome == TOO_LATE:
             self._answers.ended(fact.key)
-        elif fact.started_us and fact.key in self.state.runs:
-            self._take_start(at, fact, now)
+        elif fact.started_us:
+            self._take_start(at, fact, resumed, now)
 
     def _only_end(self, fact: Fact, now: int) -> None:
         name, _ = self.state.runs.get(fact.key, ("", 0))
@@ -226,16 +228,20 @@ class Planner:
         else:
             self._defects.guarded("", partial(self._notice, fact, now), now)
         self._ended.ended(at, fact, now)
+        self._begun.took(at, fact, resumed, now)
         behind = at._replace(item=at.item + 1)
         self._groups.part(behind, now)
         self._telling.tell_later(behind, now)
 
-    def _take_start(self, at: Partly, fact: Fact, now: int) -> None:
-        name, generation = self.state.runs[fact.key]
-        entry = self.state.entries[name]
-        run = entry.runs[generation]
-        self._defects.guarded(name, partial(self._deadlines.started, entry, run, fact.started_us, now), now)
-        self._telling.tell_later(at._replace(item=at.item + 1), now)
+    def _take_start(self, at: Partly, fact: Fact, resumed: Partly | None, now: int) -> None:
+        behind, found = at._replace(item=at.item + 1), self.state.runs.get(fact.key)
+        if found is not None:
+            entry = self.state.entries[found[0]]
+            run = entry.runs[found[1]]
+            self._defects.guarded(entry.name, partial(self._deadlines.started, entry, run, fact.started_us, now), now)
+        self._begun.took(at, fact, resumed, now)
+        if found is not None:
+            self._telling.tell_later(behind, now)
 
     def watched(self) -> Mapping[Place, Wanted]:
         """Returns which tables are to be looked at, by leaf."""
@@ -336,7 +342,11 @@ class Planner:
     @property
     def wants_facts(self) -> bool:
         """Returns True if the ends of tasks of others than schedules are of use, too."""
-        return bool(self.state.handlers) or not self._noticing.idle or self._definitions.listens_to_handlers
+        return (
+            bool(self.state.handlers or self.state.begun)
+            or not self._noticing.idle
+            or self._definitions.listens_to_handlers
+        )
 
     def begin_snapshot(self, now: int) -> list[str]:
         """Writes what is not of one schedule or queue; the names of all these, for `snapshot`."""

@@ -144,9 +144,11 @@ class Definitions:
             "author": command.author, "changed_us": now, "cursor_us": now,
             "next_us": 0 if paused and not keeps else self._timing.begin(schedule, now), **({"keeps": True} if keeps else {}),
         }  # fmt: skip
+        if "starts" in fields["keys"]:
+            fields["since_us"] = now
         if old is not None and goes_on:
             fields |= {"cursor_us": old.cursor_us, "next_us": old.next_us}
-            fields |= {name: value for name in ("keeps", "kept_us") if (value := getattr(old, name))}
+            fields |= {name: value for name in ("keeps", "kept_us", "since_us") if (value := getattr(old, name))}
             fields |= {GOES_ON: True} if old.jobs or old.seen_us or old.held_us or old.silent_us else {}
         kept = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables) if old is not None else {}
         put = ("put", schedule.name, fields, *_leaves_kept(old, kept, _keys(schedule)))
@@ -356,6 +358,7 @@ class Definitions:
             fields |= {"keeps": False, "kept_us": now, "next_us": self._timing.begin(schedule, entry.cursor_us)}
         else:
             fields |= {"cursor_us": now, "next_us": self._timing.begin(schedule, now)}
+            fields |= {"since_us": now} if entry.since_us else {}
         self._journal.note("set", entry.name, fields)
         if not keeps:
             self._begin(entry, schedule, now)
@@ -438,6 +441,7 @@ def _keys(schedule: Schedule) -> list[str]:
     keys = [*keys_of(schedule.trigger), f"runs:{schedule.work.handler}", *(f"tag:{tag}" for tag in schedule.tags)]
     keys += [f"calendar:{name}" for name in sorted(calendars) if name]
     keys += [f"owner:{schedule.owner}"] if schedule.owner else []
+    keys += ["starts"] if any(key.startswith("start:") for key in keys) else []
     return keys + (["deadline"] if schedule.policies.expect_every_us else [])
 
 

@@ -25,7 +25,8 @@ to start and end, and which have started in time; of a schedule that is told aga
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
 10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
 and schedules that run by request. 13: schedules whose jobs run after their job timeout, or that keep what comes during a
-pause. A group is written as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
+pause; triggers on starts. A group is written as the lowest version that knows all its changes, at least 2; older readers read it, and
+stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -52,6 +53,8 @@ CAUGHT_UP: Final = "caught_up"
 PROMISED: Final = "promised"
 """Field of a launch: by when its run is to start and to end, 0 for what nobody looks at; of a schedule that is told again: the same of
 its runs, each behind its number."""
+BEGUN: Final = "begun"
+"""Kind of the change by which a task has begun and was reported to triggers on starts (true), or has ended after that (false)."""
 STARTED: Final = "started"
 """Kind of the change by which a run that is to start by some time has done so."""
 SILENT_US: Final = "silent_us"
@@ -74,6 +77,7 @@ _SINCE: Final = {
     RUN_ENDED: 4,
     SUCCEEDED: 10,
     STARTED: 7,
+    BEGUN: 13,
     BACKFILL: 9,
     BACKFILL_STANDS: 9,
 }
@@ -84,7 +88,7 @@ _ENDS_COUNTED: Final = 6
 _BATCHES: Final = 8
 _RUNS_LATER: Final = 9
 _BYTES_AND_REQUESTS: Final = 12
-_POLICIES: Final = 13
+_POLICIES_AND_STARTS: Final = 13
 _NEW_FIELDS: Final = frozenset({"onJobTimeout", "onPause"})
 """Fields of definitions that older planners cannot read."""
 
@@ -205,9 +209,9 @@ def _version_of_definition(text: str) -> int:
         text: the definition, a JSON object; empty: there is none.
     """
     if any(f'"{name}"' in text for name in _NEW_FIELDS) and not _NEW_FIELDS.isdisjoint(from_json(text)):
-        return _POLICIES
+        return _POLICIES_AND_STARTS
     counts = '"after"' in text and ('"atLeast"' in text or '"absent"' in text)
-    if not counts and not any(word in text for word in ('"batch"', '"manual"', '"minBytes"')):
+    if not counts and not any(word in text for word in ('"batch"', '"manual"', '"minBytes"', '"started"')):
         return _COMMON  # there may be a hundred thousand of them
     version, todo = _COMMON, [from_json(text).get("trigger")]
     while todo:
@@ -216,6 +220,8 @@ def _version_of_definition(text: str) -> int:
             todo += node
         elif isinstance(node, dict):
             kind, of = node.get("kind"), node.get("of")
+            if kind == "after" and "started" in node.get("on", ()):
+                return _POLICIES_AND_STARTS
             if kind == "manual" or (kind == "table" and "minBytes" in node):
                 return _BYTES_AND_REQUESTS
             if kind == "batch":

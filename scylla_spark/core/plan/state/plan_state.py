@@ -13,6 +13,7 @@ from scylla_spark.core.plan.state.plan_log import (
     BACKFILL,
     BACKFILL_OF,
     BACKFILL_STANDS,
+    BEGUN,
     CAUGHT_UP,
     ENTRY_JOB,
     ENTRY_PART,
@@ -44,6 +45,7 @@ LATE: Final = "late"
 OVERDUE: Final = "overdue"
 SILENT: Final = "silent"
 MOST_SUCCESSES: Final = 10_000  # of so many handlers it is known when they succeeded last
+MOST_BEGUN: Final = 100_000  # of so many tasks at once it is known that their start was reported
 MOST_ANSWERS: Final = 1_000  # of so many requests it is known that they were carried out
 _MOST_DONE: Final = 10  # schedules of one request of which the answer is kept
 MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
@@ -57,6 +59,7 @@ class PlanState:
         entries: name → schedule.
         runs: key of a run that has not ended → name of its schedule, and generation.
         handlers: key of a run that has not ended and whose schedule is gone, or has another handler by now → the handler that it is of.
+        begun: keys of tasks that were reported to triggers on starts, and have not ended; the newest last.
         successes: handler → when a run of it succeeded last, of whichever schedule.
         calendars: name → days, with what is told of them.
         queues: name → definition that was put.
@@ -77,6 +80,7 @@ class PlanState:
     entries: dict[str, Entry] = field(default_factory=dict)
     runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
     handlers: dict[TaskKey, str] = field(default_factory=dict)
+    begun: dict[TaskKey, None] = field(default_factory=dict)
     successes: dict[str, int] = field(default_factory=dict)
     calendars: dict[str, Days] = field(default_factory=dict)
     queues: StoredDefinitions = field(default_factory=StoredDefinitions)
@@ -245,6 +249,16 @@ def _run_ended(state: PlanState, change: Change) -> None:
     handler = state.handlers.pop(TaskKey(*change[1]), None)
     if handler is not None and len(change) > 2:
         state.note_success(handler, change[2])
+
+
+def _begun(state: PlanState, change: Change) -> None:
+    key = TaskKey(*change[1])
+    if not change[2]:
+        state.begun.pop(key, None)
+        return
+    state.begun[key] = None
+    if len(state.begun) > MOST_BEGUN:
+        del state.begun[next(iter(state.begun))]
 
 
 def _succeeded(state: PlanState, change: Change) -> None:
@@ -429,6 +443,7 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     "grave": _grave,
     RUNS_OF: _runs_of,
     RUN_ENDED: _run_ended,
+    BEGUN: _begun,
     SUCCEEDED: _succeeded,
     ANSWER: _answer,
     "refuse": _nothing,

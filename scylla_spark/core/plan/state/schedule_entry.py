@@ -185,6 +185,7 @@ class Entry:
         note: why it is paused, or anything else for people.
         author: who changed it last.
         changed_us: when.
+        since_us: runs that began before do not count for a trigger on starts; 0: all do.
         cursor_us: fires planned until then are decided.
         next_us: when the next fire by time is to be decided, at the earliest; 0: none is.
         held_us: times that had come by then and are not decided wait for a place among its jobs or runs: no planner missed them; 0: none
@@ -214,6 +215,7 @@ class Entry:
     note: str = ""
     author: str = ""
     changed_us: int = 0
+    since_us: int = 0
     cursor_us: int = 0
     next_us: int = 0
     held_us: int = 0

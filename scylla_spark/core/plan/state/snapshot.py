@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from scylla_spark.core.plan.notices.state import RULE_REVISION
 from scylla_spark.core.plan.state.backfill_entry import begins
-from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, SUCCEEDED, TABLE_PART, change_bytes
+from scylla_spark.core.plan.state.plan_log import (
+    BEGUN,
+    ENTRY_JOB,
+    ENTRY_PART,
+    RUNS_OF,
+    SUCCEEDED,
+    TABLE_PART,
+    change_bytes,
+)
 from scylla_spark.core.plan.state.plan_state import ANSWER, PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
@@ -39,6 +47,7 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
     graves = [["grave", name, generation] for name, generation in state.graves.items()]
     left = list(_runs_of(state, [key for key in state.handlers if key not in state.runs]))
     succeeded = [[SUCCEEDED, handler, at_us] for handler, at_us in state.successes.items()]
+    begun = [[BEGUN, key, True] for key in state.begun]
     unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
     answers = [[ANSWER, to, *answer] for to, answer in state.answers.items()]
     return [
@@ -48,6 +57,7 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
         *succeeded,
         *graves,
         *left,
+        *begun,
         *unsent,
         *answers,
     ]

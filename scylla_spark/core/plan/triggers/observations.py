@@ -42,6 +42,7 @@ class Occurrence(NamedTuple):
         rows: … with so many rows; for a task of a batch: 1 if it has failed.
         size: … and bytes; for a task of a batch: 1 if it was cancelled, or ended unrun.
         also: another key of the same: who listens to both is told once.
+        at_us: of the start of a run: when it was, microseconds since the epoch.
     """
 
     key: str
@@ -52,6 +53,7 @@ class Occurrence(NamedTuple):
     rows: int = 0
     size: int = 0
     also: str = ""
+    at_us: int = 0
 
 
 class Watching:
@@ -89,7 +91,7 @@ class Watching:
             occurrence: what happened.
             now: microseconds since the epoch.
         """
-        if entry.is_deaf:
+        if entry.is_deaf or 0 < occurrence.at_us < entry.since_us:
             return
         concerned: dict[int, Trigger] = {}
         for number, leaf in enumerate(leaves(entry.schedule.trigger)):

@@ -45,17 +45,18 @@ class Telling:
         self.listeners = listeners
         self._later: list[Occurrence] = []
 
-    def tell(self, at: Partly, occurrence: Occurrence, now: int, prefix: str = "") -> None:
+    def tell(self, at: Partly, occurrence: Occurrence, now: int, prefix: str = "", *, beside: bool = False) -> None:
         """Tells all schedules that listen; where it was not through when its planner ended, those that come after.
 
         Args:
             at: which input says so.
             occurrence: what happened.
             now: microseconds since the epoch.
-            prefix: of names in `at`, where one input tells of two things: those who listen to the other one as well know already.
+            prefix: of names in `at`, where one input tells of several things.
+            beside: those who listen to `also` as well know already.
         """
         done = self._groups.done_before(at)
-        told = frozenset(self.listeners.get(occurrence.also, ())) if prefix else frozenset()
+        told = frozenset(self.listeners.get(occurrence.also, ())) if beside else frozenset()
         for name in sorted(frozenset(self.listeners.get(occurrence.key, ())) - told):
             entry = self._state.entries.get(name)
             if prefix + name <= done or entry is None:

@@ -70,8 +70,11 @@ def leaf_words(leaf: Trigger) -> str:
 
 
 def keys_of(trigger: Trigger) -> list[str]:
-    """Returns what a schedule with this trigger listens to; each once."""
-    return list(dict.fromkeys(key_of(leaf) for leaf in leaves(trigger)))
+    """Returns what a schedule with this trigger listens to, each once; with a trigger on starts also the work, by which it is found."""
+    found = leaves(trigger)
+    keys = dict.fromkeys(map(key_of, found))
+    works = (leaf.of if isinstance(leaf, OnAbsence) else leaf for leaf in found)
+    return list(keys | dict.fromkeys(f"work:{one.work}" for one in works if isinstance(one, OnRuns) and one.on_start))
 
 
 def key_of(leaf: Trigger) -> str:
@@ -82,7 +85,7 @@ def key_of(leaf: Trigger) -> str:
         case OnPartitions(dataset):
             return f"dataset:{dataset}"
         case OnRuns(work):
-            return f"work:{work}"
+            return f"{'start' if leaf.on_start else 'work'}:{work}"
         case OnBatch(tag):
             return f"batch:{tag}"
         case OnTable(table):

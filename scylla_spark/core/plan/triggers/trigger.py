@@ -14,7 +14,7 @@ from scylla_spark.name import RULE, is_name
 Scalar = str | int | float | bool
 Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
 Operation = Literal["append", "update", "delete", "merge", "overwrite"]
-Ended = Literal["succeeded", "failed", "cancelled"]
+Ended = Literal["succeeded", "failed", "cancelled", "started"]
 
 MOST_NODES: Final = 1_000
 MOST_DEPTH: Final = 50
@@ -100,17 +100,22 @@ class OnAbsence:
 
 @dataclass(frozen=True, slots=True)
 class OnRuns:
-    """Fires when so many runs of some work have ended for good; then counting begins anew.
+    """Fires when so many runs of some work have begun, or have ended for good; then counting begins anew.
 
     Attributes:
         work: name of a handler or a schedule.
-        on: which ends count.
+        on: which ends count, or "started" alone: begins do.
         at_least: how many.
     """
 
     work: str
     on: frozenset[Ended] = frozenset({"succeeded"})
     at_least: int = 1
+
+    @property
+    def on_start(self) -> bool:
+        """Returns True if it counts begins of runs."""
+        return "started" in self.on
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +233,16 @@ def _check(node: Trigger) -> None:
         case OnRuns(work, on, at_least):
             if not is_name(work):
                 raise ArgumentError(f"{work[:100]!r} cannot be the name of a handler or schedule.", hint=f"Use {RULE}.")
-            unknown = sorted(on - {"succeeded", "failed", "cancelled"})
+            if "started" in on and len(on) > 1:
+                raise ArgumentError(
+                    "A trigger counts the starts of runs or their ends, not both.",
+                    hint='Join two: after(work, on="started") | after(work).',
+                )
+            unknown = sorted(on - {"succeeded", "failed", "cancelled", "started"})
             if unknown or not on:
                 raise ArgumentError(
                     f"A run cannot end as {', '.join(unknown) or 'nothing'} for good.",
-                    hint="Choose among succeeded, failed and cancelled.",
+                    hint="Choose among succeeded, failed and cancelled, or started alone.",
                 )
             _within("at_least", at_least, 1, _MOST)
         case OnBatch(tag, size):

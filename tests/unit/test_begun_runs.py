@@ -12,9 +12,7 @@ from tests.support.planner_harness import SECOND, PlannerHarness, key_of
 
 EVENT = {"kind": "event", "name": "e"}
 ON_START = {"kind": "after", "work": "first", "on": ["started"]}
-SEEN = {
-    name: f"{{{{ upstream.{name} }}}}" for name in ("schedule", "handler", "outcome", "attempts", "result", "planned")
-}
+SEEN = {name: f"{{{{ upstream.{name} }}}}" for name in ("schedule", "handler", "outcome", "attempts", "planned")}
 
 
 def begun(plan: PlannerHarness, which: int = 0, attempt: int = 1, outcome: str = "started", **more) -> None:
@@ -43,7 +41,6 @@ def test_a_start_fires_and_its_end_does_not() -> None:
         "handler": "work",
         "outcome": "started",
         "attempts": 1,
-        "result": None,
         "planned": plan.sent[0]["uniquenessKey"].split("/")[1],
     }
     plan.end(0)

@@ -138,20 +138,21 @@ class Definitions:
             if old.handler != schedule.work.handler:
                 self._launching.outlive(old)
         keeps = paused and schedule.policies.on_pause != "drop"
+        keys = _keys(schedule)
         fields = {
-            "text": text, "revision": (old.revision if old else 0) + 1, "keys": _keys(schedule), "handler": schedule.work.handler,
+            "text": text, "revision": (old.revision if old else 0) + 1, "keys": keys, "handler": schedule.work.handler,
             "paused": paused, "note": pause.note if pause else schedule.note, "until_us": pause.until_us if pause else 0,
             "author": command.author, "changed_us": now, "cursor_us": now,
             "next_us": 0 if paused and not keeps else self._timing.begin(schedule, now), **({"keeps": True} if keeps else {}),
         }  # fmt: skip
-        if "starts" in fields["keys"]:
+        if "starts" in keys:
             fields["since_us"] = now
         if old is not None and goes_on:
             fields |= {"cursor_us": old.cursor_us, "next_us": old.next_us}
             fields |= {name: value for name in ("keeps", "kept_us", "since_us") if (value := getattr(old, name))}
             fields |= {GOES_ON: True} if old.jobs or old.seen_us or old.held_us or old.silent_us else {}
         kept = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables) if old is not None else {}
-        put = ("put", schedule.name, fields, *_leaves_kept(old, kept, _keys(schedule)))
+        put = ("put", schedule.name, fields, *_leaves_kept(old, kept, keys))
         let_go = parts_let_go(old, schedule.trigger, kept) if old is not None else []
         self._journal.note_together(put, *let_go)
         if goes_on:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scylla_spark.client.tasks.explain import ask, told_rows
 from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER
-from scylla_spark.errors import SchedulerError
+from scylla_spark.errors import ArgumentError, SchedulerError
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from scylla_spark.client.connection import Connection
 
 _MOST: Final = 10_000  # handlers of a dispatcher that are believed
+_MOST_NAMED: Final = 10  # schedules of a handler that no dispatcher has
+_MOST_WORDS: Final = 500  # of what is wrong with a payload
 _Text = Annotated[str, Field(max_length=1_000)]
 _Number = Annotated[int, Field(ge=0, le=2**53)]
 
@@ -100,6 +102,14 @@ def catalogue(connection: Connection) -> Catalogue:
     return gathered((address, ask(address, "handlers")) for address in sorted({one for one in owners if one}))
 
 
+def known_handlers(connection: Connection) -> Catalogue:
+    """The same; empty if dispatchers cannot be asked."""
+    try:
+        return catalogue(connection)
+    except SchedulerError:
+        return gathered(())
+
+
 def warning_of(known: Catalogue, handler: str | None) -> str | None:
     """Returns what to say of a name by what dispatchers told; None: one has it, or nobody knows what all of them have.
 
@@ -114,6 +124,47 @@ def warning_of(known: Catalogue, handler: str | None) -> str | None:
     return f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its tasks wait until one has. {hint}"
 
 
+def check_payload(known: Catalogue, handler: str, payload: Mapping[str, Any]) -> None:
+    """Checks a payload by the JSON schema of its handler. Without one schema that all dispatchers report, nothing is checked.
+
+    Args:
+        known: what they told.
+        handler: its name.
+        payload: of a task.
+
+    Raises:
+        ArgumentError: it does not match; the message names the field.
+    """
+    schema = known.handlers[handler][0].payload if handler in known.handlers else None
+    if schema is None or handler in known.differs:
+        return
+    wrong = _mismatch(schema, payload)
+    if wrong:
+        raise ArgumentError(
+            f"The payload does not match the schema of the handler {handler!r}: {wrong}.",
+            hint=f"`scylla-spark handler show {handler}` prints the schema.",
+            reason="payload_invalid",
+        )
+
+
+def _mismatch(schema: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
+    """Returns what is wrong with a payload, after the field; empty: nothing, or the schema is none that can be checked."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from referencing import Registry
+
+    registry: Any = Registry()  # resolves no reference to another document
+    try:
+        found = best_match(Draft202012Validator(schema, registry=registry).iter_errors(dict(payload)))
+    except Exception:  # a handler can declare any schema, and judges the payload itself when it runs
+        _log.debug("a schema of a payload cannot be checked", exc_info=True)
+        return ""
+    if found is None:
+        return ""
+    place = ".".join(map(str, found.absolute_path))
+    return f"{place}: {found.message}"[:_MOST_WORDS] if place else found.message[:_MOST_WORDS]
+
+
 def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
     """Returns what to say of several names, each once.
 
@@ -123,6 +174,35 @@ def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
     """
     found = (warning_of(known, name) for name in sorted({name for name in handlers if name}))
     return [warning for warning in found if warning is not None]
+
+
+def missing_of(known: Catalogue, schedules: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Returns the handlers that no dispatcher has, each with the schedules that run it; none unless all dispatchers answered.
+
+    Args:
+        known: what they told.
+        schedules: name and handler of each.
+    """
+    found: dict[str, list[str]] = {}
+    for name, handler in sorted(schedules):
+        if known.asked and not known.silent and handler not in known.handlers:
+            found.setdefault(handler, []).append(name)
+    return dict(sorted(found.items()))
+
+
+def missing_words(missing: Mapping[str, list[str]]) -> list[str]:
+    """Returns a sentence for each handler that no dispatcher has, with the schedules that run it.
+
+    Args:
+        missing: as `missing_of` gives it.
+    """
+    return [
+        f"No dispatcher that runs has the handler {handler!r}, which {'these schedules run' if names[1:] else 'this schedule runs'}: "
+        + ", ".join(names[:_MOST_NAMED])
+        + (f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else "")
+        + "."
+        for handler, names in missing.items()
+    ]
 
 
 class HandlerWarnings:
@@ -138,10 +218,12 @@ class HandlerWarnings:
 
     def of(self, handlers: Iterable[str | None]) -> list[str]:
         """Returns what to say of these names; nothing where dispatchers cannot be asked."""
-        try:
-            return warnings_of(catalogue(self._connection), handlers)
-        except SchedulerError:
-            return []
+        return warnings_of(known_handlers(self._connection), handlers)
+
+    def of_schedules(self) -> list[str]:
+        """Returns a sentence for each handler that stored schedules run and no dispatcher has."""
+        entries = self._connection.plan.state().entries.values()
+        return missing_words(missing_of(known_handlers(self._connection), ((one.name, one.handler) for one in entries)))
 
     def waiting(self) -> Mapping[tuple[str, str], str]:
         """Queue and handler of tasks that wait → why; see `Catalogue.waiting`.

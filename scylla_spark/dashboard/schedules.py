@@ -11,8 +11,10 @@ from starlette.responses import Response
 from scylla_spark.clock import iso
 from scylla_spark.dashboard.own_api import ApiProblem
 from scylla_spark.dashboard.page_request import Page, acts, shows
+from scylla_spark.dashboard.payload_form import read_value
 from scylla_spark.dashboard.request_values import instant_given, instant_text, whole_given
 from scylla_spark.dashboard.value_texts import segment
+from scylla_spark.visible import visible_json
 
 KINDS: Final = ("time", "event", "partitions", "table", "after", "batch", "manual")
 VERDICTS: Final = (
@@ -110,9 +112,14 @@ async def resume(page: Page) -> Response:
 
 
 async def run(page: Page) -> Response:
-    """Launches a run at once."""
-    name = page.part("name")
-    found = await page.own.post(f"{_path(name)}:run", author=page.author)
+    """Launches a run at once, with the payload that was given, if any."""
+    name, body = page.part("name"), dict[str, Any]()
+    if page.form.get("payload", "").strip():
+        try:
+            body = {"payload": read_value(page.form["payload"])}
+        except ValueError as error:
+            raise ApiProblem(422, {"detail": f"The payload is no JSON: {str(error)[:200].rstrip('.')}."}) from None
+    found = await page.own.post(f"{_path(name)}:run", body, author=page.author)
     return page.goes(f"/ui/tasks/{found['id']}", f"A run of {name} was launched: this is its task.")
 
 
@@ -215,6 +222,7 @@ async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: di
         watches_a_table=_watches_a_table(schedule["definition"]["trigger"]),
         wanted={name: wanted.get(name, "") for name in _WANTED},
         path=page.site.url(_place(name)),
+        run_payload=visible_json(schedule["definition"].get("payload", {})),
         definition={name: value for name, value in schedule["definition"].items() if name != "name"},
     )
 

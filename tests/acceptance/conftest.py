@@ -18,7 +18,7 @@ class Shared(Place):
     kafka = metrics = api = ""
 
     def start(self) -> None:
-        self.process = self.up()
+        self.process = self.up("--schedules")
         facts = self.process.ready()
         self.kafka, self.metrics, self.api = facts["kafka"], facts["metrics"], facts["api"]
 

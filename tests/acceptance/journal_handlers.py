@@ -54,10 +54,16 @@ class Total(BaseModel):
     total: int
 
 
-@handler("add")
+@handler("add", schedules=[{"name": "brought", "trigger": {"kind": "manual"}, "payload": {"numbers": []}}])
 def add(p: Sum) -> Total:
     """Declares its types."""
     return Total(total=sum(p.numbers))
+
+
+@handler("missing")
+def missing(task: Task, ctx: TaskContext) -> list[str]:
+    """Returns the conditions without which a schedule has launched it."""
+    return list(ctx.missing)
 
 
 @handler("nap", concurrency=500)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from html import unescape
 from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from scylla_spark.api.schedules import actions as schedule_actions
 from scylla_spark.api.tasks import known_handlers
 from scylla_spark.cli import one_command as cli
 from scylla_spark.cli.context import Context
 from scylla_spark.client import handlers
-from scylla_spark.client.handlers import Catalogue, catalogue, gathered
+from scylla_spark.client.handlers import Catalogue, catalogue, gathered, missing_words
+from scylla_spark.client.schedules.handle import ScheduleHandle
 from scylla_spark.config.settings import Metrics
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.errors import ConfigError
+from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.handlers.description import MOST_SCHEMA, HandlerForm, HandlerInfo, heard_form
 from scylla_spark.services.dispatch.describe import describe_handlers
@@ -25,6 +28,7 @@ from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from tests.api.test_api_access import give
 from tests.support.api_site import Site, kind
+from tests.support.dashboard_site import sent
 from tests.support.delta_tables import make
 from tests.support.waiting import holds
 
@@ -110,6 +114,50 @@ def test_handlers_are_listed_with_what_a_form_needs(client, dispatcher):
     assert remind["dispatchers"] == [{"address": address, "since": "2026-01-01T00:00:00Z"}]
     assert client.get("/v1/handlers/remind%402").json()["name"] == "remind@2"
     assert kind(client.get("/v1/handlers/none")) == "/problems/not-found"
+
+
+def test_handlers_that_schedules_run_and_nobody_has_are_listed_with_schedules_that_one_may_see(site):
+    admin, own = give(site, "admin"), give(site, "read", namespaces=["mail/"])
+    with site.client() as client:
+        for name, handler, queue in (
+            ("a", "gone", "mail/a"),
+            ("b", "gone", "other"),
+            ("c", "lost", "other"),
+            ("d", "plain", "other"),
+        ):
+            body = {"handler": handler, "queue": queue, "trigger": {"kind": "manual"}}
+            assert client.put(f"/v1/schedules/{name}", json=body, headers=admin).status_code == 201
+        assert client.get("/v1/handlers", headers=admin).json()["missing"] == {"gone": ["a", "b"], "lost": ["c"]}
+        assert client.get("/v1/handlers", headers=own).json()["missing"] == {"gone": ["a"]}
+
+
+def test_the_payload_of_a_run_by_hand_is_checked_by_the_schema_of_the_handler(client, site, monkeypatch):
+    monkeypatch.setattr(schedule_actions, "_LOOKS_FOR_RUN", 0)  # no broker here would ever show the task
+    client.put(
+        "/v1/schedules/ask", json={"handler": "remind", "trigger": {"kind": "manual"}, "payload": {"email": "a@b.c"}}
+    )
+    refused = client.post("/v1/schedules/ask:run", json={"payload": {"email": 5}})
+    assert (refused.status_code, kind(refused)) == (422, "/problems/invalid")
+    assert "email: 5 is not of type 'string'" in refused.json()["detail"]
+    with pytest.raises(ArgumentError, match="'email' is a required property"):
+        ScheduleHandle(site.connection, "ask").run_now({})
+    assert client.post("/v1/schedules/ask:run", json={"payload": {"email": "x@y.z"}}).status_code == 201
+    assert client.post("/v1/schedules/ask:run").status_code == 201
+    assert kind(client.post("/v1/schedules/none:run", json={"payload": {}})) == "/problems/not-found"
+
+    page = client.get("/ui/schedules/ask")
+    assert "Run with another payload" in page.text
+    act = "/ui/schedules/ask/run"
+    assert "is not of type" in unescape(sent(client, act, page, payload='{"email": 5}').text)
+    assert "The payload is no JSON" in unescape(sent(client, act, page, payload="{").text)
+    done = sent(client, act, client.get("/ui/schedules/ask"), payload='{"email": "p@q.r"}')
+    assert done.status_code == 303
+    assert site.connection.plan.planner.sent[-1]["taskData"] == {"email": "p@q.r"}
+
+
+def test_of_many_schedules_of_a_missing_handler_some_are_named():
+    assert missing_words({"gone": [f"s{n}" for n in range(12)]})[0].endswith("s8, s9 and 2 more.")
+    assert "which this schedule runs: a." in missing_words({"gone": ["a"]})[0]
 
 
 def test_a_handler_names_the_queues_that_fall_back_on_it_as_far_as_one_may_see_them(site):
@@ -290,7 +338,9 @@ def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
         ]
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(SimpleNamespace(handlers=lambda: told)))
+    missing = SimpleNamespace(of_schedules=lambda: missing_words({"gone": ["nightly", "weekly"]}))
+    scheduler = SimpleNamespace(handlers=lambda: told, handler_warnings=missing)
+    monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
 
     def run(*arguments):
         code = cli.run([*arguments])
@@ -298,6 +348,7 @@ def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
 
     code, out, err = run("handler", "list")
     assert (code, "Remind" in out, "\x1b" in out, "http://b:1" in err) == (0, True, False, True)
+    assert "No dispatcher that runs has the handler 'gone', which these schedules run: nightly, weekly." in err
     code, out, _ = run("handler", "show", "h", "-o", "json")
     assert (code, json.loads(out)["payload"], json.loads(out)["dispatchers"]) == (
         0,

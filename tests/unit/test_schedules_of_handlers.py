@@ -10,6 +10,7 @@ import pytest
 from scylla_spark import handler
 from scylla_spark.cli.commands import root_commands
 from scylla_spark.cli.commands.schedule_apply import of_module
+from scylla_spark.client.schedules.files import owner_of
 from scylla_spark.client.schedules.schedule import Schedule, Trigger
 from scylla_spark.errors import ArgumentError, ConfigError, UnreachableError
 from scylla_spark.processes import ready_line
@@ -48,12 +49,13 @@ def test_a_module_brings_the_schedules_of_its_own_handlers_and_owns_them(folder,
     (folder / f"{name}.py").write_text(
         MODULE.replace("brought@1", f"brought-{file}").replace("brought-plain", f"{name}.plain")
     )
+    owner = f"module:{(folder / name).resolve()}.py" if file else f"module:{name}"
     nightly, manual = of_module(f"./{name}.py" if file else name)
     assert nightly.definition == Schedule(
         "brought-nightly", f"brought-{file}", Trigger.cron("0 2 * * *", "Europe/Berlin"), payload={"full": True},
-        owner=f"module:{name}",
+        owner=owner,
     ).definition  # fmt: skip
-    assert (manual.trigger, manual.owner) == (Trigger.manual(), f"module:{name}")
+    assert (manual.trigger, manual.owner) == (Trigger.manual(), owner)
     assert [one.name for one in of_module("brought_elsewhere")] == ["elsewhere"]
 
 
@@ -113,3 +115,18 @@ def test_a_planner_that_does_not_answer_does_not_keep_a_service_that_is_ready(fo
     assert asked.wait(60)
     gate.set()
     assert "were not applied: No planner answered" in said.get(timeout=60)
+
+
+def test_files_of_one_name_in_different_folders_have_different_owners(folder, monkeypatch):
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    assert owner_of("one/jobs.py") != owner_of("two/jobs.py")
+    monkeypatch.chdir(folder / "one")
+    assert owner_of("jobs.py") == owner_of(f"{folder}/one/jobs.py") == owner_of("../one/jobs.py")
+
+
+def test_what_a_module_prints_stays_out_of_the_rows(folder, capsys):
+    (folder / "brought_loud.py").write_text("print('loaded')\n")
+    assert of_module("brought_loud") == []
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "loaded\n")

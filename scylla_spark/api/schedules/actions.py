@@ -17,6 +17,7 @@ from scylla_spark.api.schedules.definitions import STEERS, Author, ChangesView, 
 from scylla_spark.api.schedules.plan_mirror import StoredText, excerpt
 from scylla_spark.api.schedules.views import FireView, PlannedView, fire_view, planned_view
 from scylla_spark.api.tasks.views import KeyView
+from scylla_spark.client.handlers import check_payload
 from scylla_spark.client.schedules.explanation import explained, gone, missing
 from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
 from scylla_spark.client.schedules.history import history
@@ -170,9 +171,15 @@ async def delete_schedules(api: Asked, own: Own, wanted: ManyBody, author: Autho
 
 @routes.post("/v1/schedules/{name}:run", {201: KeyView}, *STEERS)
 async def run_schedule(api: Asked, name: Name, how: RunBody | None = None, author: Author = "") -> Response:
-    """Launch a run at once, regardless of other runs. The answer names its task."""
+    """Launch a run at once, regardless of other runs. The answer names its task.
+
+    A payload that does not match the schema of the handler is refused with 422.
+    """
     plain, payload = name_of(name), how.payload if how is not None else None
-    handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_now(payload))
+    if payload is not None:
+        handler = api.plan.ask(lambda plan: plan.entries[plain].handler if plain in plan.entries else "")
+        check_payload(await api.handlers.now(), handler, payload)
+    handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_unchecked(payload))
     await _there(api, handle.key)
     return answer(key_view(handle.key), 201)
 

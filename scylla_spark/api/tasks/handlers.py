@@ -11,7 +11,8 @@ from starlette.responses import Response
 from scylla_spark.api import problems
 from scylla_spark.api.context import Api, Asked, Own, Routes, answer
 from scylla_spark.api.schedules.definitions import name_of
-from scylla_spark.client.handlers import Catalogue, KnownHandler
+from scylla_spark.api.schedules.plan_mirror import StoredText
+from scylla_spark.client.handlers import Catalogue, KnownHandler, missing_of
 from scylla_spark.client.queues.handle import statuses
 from scylla_spark.core.access.scopes import QueueBounds
 from scylla_spark.errors import NotFoundError
@@ -42,6 +43,12 @@ class HandlersView(BaseModel):
     """All handlers that a dispatcher has, by name."""
 
     handlers: list[HandlerView]
+    missing: Annotated[
+        dict[str, list[str]],
+        Field(
+            description="Handlers that schedules run and no dispatcher has, with these schedules; empty if some are silent"
+        ),
+    ]
     silent: Annotated[list[str], Field(description="Dispatchers that own partitions and did not answer")]
 
 
@@ -49,8 +56,11 @@ class HandlersView(BaseModel):
 async def list_handlers(api: Asked, own: Own) -> Response:
     """List the handlers that tasks can name, with the JSON schemas of their payloads. The dispatchers that own partitions report them."""
     found, queues = await api.handlers.now(), await api.planned(lambda: _queues(api, own))
+    missing = await api.planned(lambda: _missing(api, own, found))
     told = [_view(found, name, queues) for name in found.handlers]
-    return answer({"handlers": told, "silent": [one.removeprefix("http://") for one in found.silent]})
+    return answer(
+        {"handlers": told, "missing": missing, "silent": [one.removeprefix("http://") for one in found.silent]}
+    )
 
 
 @routes.get("/v1/handlers/{name}", HandlerView, problems.NOT_FOUND)
@@ -71,6 +81,15 @@ def _view(found: Catalogue, name: str, queues: dict[str, list[str]]) -> dict[str
         "differs": name in found.differs,
         "queues": queues.get(name, []),
     }
+
+
+def _missing(api: Api, own: QueueBounds, found: Catalogue) -> dict[str, list[str]]:
+    """Handlers that no dispatcher has → the schedules that run them and that the caller may see."""
+    stored = api.plan.ask(lambda plan: [(StoredText.of(one), one.handler) for one in plan.entries.values()])
+    named = {text.name: text for text, _ in stored}
+    missing = missing_of(found, ((text.name, handler) for text, handler in stored))
+    seen = {handler: [name for name in names if named[name].is_of(own)] for handler, names in missing.items()}
+    return {handler: names for handler, names in seen.items() if names}
 
 
 def _queues(api: Api, own: QueueBounds) -> dict[str, list[str]]:

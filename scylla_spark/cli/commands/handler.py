@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="The handler")]
 def list_(ctx: typer.Context) -> None:
     """List the handlers of all dispatchers that own partitions."""
     cli = context(ctx)
-    found = _asked(cli)
+    found = _asked(cli, schedules=True)
     rows = [_row(found, name) | {"payload": _title(one.payload)} for name, (one, _) in found.handlers.items()]
     cli.output.rows(rows, _COLUMNS, empty="No dispatcher that answers has a handler.")
 
@@ -43,9 +43,12 @@ def show(ctx: typer.Context, name: Name) -> None:
     cli.output.record(record)
 
 
-def _asked(cli: Context) -> Catalogue:
+def _asked(cli: Context, *, schedules: bool = False) -> Catalogue:
     with cli.scheduler() as scheduler:
         found = scheduler.handlers()
+        missing = scheduler.handler_warnings.of_schedules() if schedules else []
+    for words in missing:
+        cli.output.say(words)
     for address in found.silent:
         cli.output.say(f"The dispatcher at {address} does not answer.")
     return found

@@ -247,10 +247,13 @@ def _store(cli: Context, schedules: Sequence[Schedule]) -> None:
         try:
             with cli.scheduler() as scheduler:
                 done = scheduler.put_schedules(*own, prune=owner, author=owner)
+                missing = scheduler.handler_warnings.of_schedules()
         except SchedulerError as error:
             cli.output.say(f"error: the schedules of {owner} were not applied: {error}")
         else:
             cli.output.say(f"schedules of {owner}: {', '.join(f'{name} {verdict}' for name, verdict in done.items())}")
+            for words in missing:
+                cli.output.say(words)
 
 
 def _handler_names(deployment: Any) -> list[str] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -112,7 +114,9 @@ def of_module(module: str) -> list[Schedule]:
     from scylla_spark.worker.handlers import defined_by
 
     look_in_current_folder()
-    return schedules_of_handlers(module, defined_by(module))
+    with redirect_stdout(sys.stderr):  # stdout is for rows
+        handlers = defined_by(module)
+    return schedules_of_handlers(module, handlers)
 
 
 def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, str]) -> list[dict[str, Any]]:
@@ -169,7 +173,8 @@ def _registered(modules: tuple[str, ...]) -> set[str]:
     from scylla_spark.worker.handlers import imported
 
     look_in_current_folder()
-    return set(imported(modules))
+    with redirect_stdout(sys.stderr):
+        return set(imported(modules))
 
 
 def _linted(file: str, known: _Known) -> list[dict[str, Any]]:

@@ -107,8 +107,8 @@ def schedules_of_handlers(module: str, handlers: Iterable[Handler]) -> list[Sche
 
 
 def owner_of(module: str) -> str:
-    """Returns the owner of the schedules of a module: its dotted name, or the name of its file without folders and ending."""
-    return f"module:{Path(module).stem if module.endswith('.py') or '/' in module else module}"
+    """Returns the owner of the schedules of a module: its dotted name, or the whole path of its file, which no other file has."""
+    return f"module:{Path(module).resolve() if module.endswith('.py') or '/' in module else module}"
 
 
 def definition_of(value: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from scylla_spark.client.connection import Connection
+from scylla_spark.client.handlers import check_payload, known_handlers
 from scylla_spark.client.schedules.selection import is_now
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
@@ -124,8 +125,8 @@ class ScheduleHandle:
     def pause(self, note: str = "", until: datetime | None = None) -> None:
         """It fires nothing any more; when this returns, nothing can start that is planned for a later time.
 
-        What it has collected is dropped, and what was launched ahead of its time is taken back. Runs whose time has come go on, those
-        that wait in its lane among them.
+        What it has collected is dropped, unless its `on_pause` keeps it. What was launched ahead of its time is taken back.
+        Runs whose time has come go on, those that wait in its lane among them.
 
         Args:
             note: why, for people.
@@ -139,11 +140,11 @@ class ScheduleHandle:
         self._ask("pause", names=[self.name], note=note or None, **fields)
 
     def resume(self, *, begin: Literal["pause", "now"] = "pause") -> None:
-        """It fires again, from now on.
+        """It fires again, from now on; what `on_pause` has kept is launched.
 
         Args:
             begin: where it goes on in the tables that it watches: after what it had run before the pause, so that it runs what has
-                come since; or with what comes from now on, so that it does not.
+                come since; or with what comes from now on, so that it does not. What `on_pause` has kept is dropped then.
 
         Raises:
             ArgumentError: it is to begin now, and the `start` of its trigger names earlier versions.
@@ -164,12 +165,19 @@ class ScheduleHandle:
         """Launches a run at once, whatever else runs.
 
         Args:
-            payload: instead of the schedule's own.
+            payload: instead of the schedule's own; it must match the schema that the handler declares for it.
 
         Raises:
-            ArgumentError: its payload cannot be made.
+            ArgumentError: its payload cannot be made, or the given one does not match.
             NotFoundError: there is none of that name.
         """
+        if payload is not None:
+            handler = self._entry(self._connection.plan.state()).handler
+            check_payload(known_handlers(self._connection), handler, payload)
+        return self.run_unchecked(payload)
+
+    def run_unchecked(self, payload: Mapping[str, Any] | None) -> TaskHandle:
+        """Launches a run whose payload was checked before; see `run_now`."""
         done = self._ask("run", name=self.name, payload=dict(payload) if payload is not None else None)
         return TaskHandle(self._connection, TaskKey.parse(done[self.name]))
 

@@ -296,7 +296,9 @@ class Definitions:
         fields = {"paused": True, "note": note, "author": author, "changed_us": now, "until_us": until_us, "next_us": 0}
         if keeps and entry.schedule.policies.on_pause != "drop":
             ahead = [run.planned_us - 1 for run in entry.active() if run.key.time_us > now]
-            fields |= {"keeps": True, "next_us": entry.next_us, "cursor_us": min([entry.cursor_us, *ahead])}
+            cursor_us = min([entry.cursor_us, *ahead])
+            next_us = self._timing.begin(entry.schedule, cursor_us) if ahead else entry.next_us
+            fields |= {"keeps": True, "cursor_us": cursor_us, "next_us": next_us}
             taken_back = self._launching.cancel_ahead(entry, now, why)
         else:
             taken_back = self._let_go(entry, now, why)

@@ -18,4 +18,5 @@ def api(settings: Settings) -> Deployment:
 
 
 if __name__ == "__main__":
-    sys.exit(process_main.run(api, __doc__))
+    if code := process_main.run(api, __doc__):  # some platforms take any exit, also one with 0, for a failure
+        sys.exit(code)

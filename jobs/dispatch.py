@@ -18,4 +18,5 @@ def dispatch(settings: Settings) -> Deployment:
 
 
 if __name__ == "__main__":
-    sys.exit(process_main.run(dispatch, __doc__))
+    if code := process_main.run(dispatch, __doc__):  # some platforms take any exit, also one with 0, for a failure
+        sys.exit(code)

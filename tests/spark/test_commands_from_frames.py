@@ -9,10 +9,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from scylla_spark.clock import from_us, now_us, to_us
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import CANCEL, Rejection, Rules, payload_text, validate
 from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.host.session import open_session
 from scylla_spark.transforms.commands_from_frames import REASONS, Columns, cancel_records, enqueue_records
 from scylla_spark.transforms.payload_json import normal
 from tests.support.fine_and_wrong_names import FINE_NAMES, WRONG_NAMES
@@ -60,6 +62,15 @@ def session_zone(spark):
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     yield spark
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_session_that_is_there_keeps_its_zone_beside_services(session_zone):
+    settings = Settings(_env_file=None)
+    assert open_session(settings, "client") is session_zone
+    ours = open_session(settings, "services", services=True)
+    assert ours.sparkContext is session_zone.sparkContext
+    zones = [one.conf.get("spark.sql.session.timeZone") for one in (session_zone, ours)]
+    assert zones == ["America/New_York", "UTC"]
 
 
 def test_every_hostile_text_comes_back_as_it_was(spark):

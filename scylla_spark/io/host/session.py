@@ -78,6 +78,8 @@ _LISTS = {"spark.jars": ",", "spark.driver.extraJavaOptions": " "}
 def open_session(settings: Settings, name: str, *, services: bool = False) -> SparkSession:
     """The session of this process, or a new one on `settings.master` with Delta and Kafka.
 
+    A session that is there belongs to somebody, and stays as it is; services get another one of its application.
+
     Args:
         settings: of the deployment.
         name: of the Spark application.
@@ -93,8 +95,11 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
 
     running = SparkSession.getActiveSession()
     if running is not None:
-        running.conf.set("spark.sql.session.timeZone", "UTC")
-        return running
+        if not services:
+            return running
+        ours = running.newSession()
+        ours.conf.set("spark.sql.session.timeZone", "UTC")
+        return ours
     chosen = options(settings, services=services)
     launching = launch_jvm(settings, services=services)
     if launching is not None:

@@ -120,6 +120,13 @@ def test_a_schedule_shows_when_its_runs_expire(client):
     assert "Expires" not in seen(client.get(f"/ui/schedules/{PATH}"))
 
 
+def test_a_schedule_shows_what_its_pauses_keep_and_what_its_job_timeout_does(client):
+    client.put("/v1/schedules/kept", json=NIGHTLY | {"on_pause": "backlog", "on_job_timeout": "run"})
+    page = seen(client.get("/ui/schedules/kept"))
+    assert "What comes during a pause makes a run each" in page
+    assert "After its job timeout a job runs with what there is" in page
+
+
 def test_a_schedule_shows_its_next_ten_times_and_what_a_clock_change_does(client):
     client.put("/v1/schedules/spring", json=NIGHTLY | {"cron": "30 2 28 3 *", "gap": "skip"})
     assert seen(client.get(f"/ui/schedules/{PATH}")).count("02:00 Europe/Berlin") == 10

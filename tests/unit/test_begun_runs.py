@@ -84,6 +84,7 @@ def test_a_first_attempt_that_fails_at_once_fires() -> None:
     assert runs_of(plan) == 1
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("quick", [True, False])
 def test_each_schedule_hears_of_a_start_once_wherever_the_planner_ends(quick) -> None:
     names = [f"a{n}" for n in range(6)]

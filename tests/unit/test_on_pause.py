@@ -209,6 +209,18 @@ def test_a_run_that_was_handed_over_early_is_kept_too() -> None:
     assert len(set(plan.launched())) == 3
 
 
+def test_a_calendar_that_changes_during_a_pause_loses_no_time_of_it() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", {"kind": "every", "period": "1h", "calendar": "c"}, onPause="keep")
+    plan.pass_s(3_595)
+    plan.ask("pause", names=["a"])
+    plan.unrun()
+    plan.pass_s(60)
+    assert plan.ask("calendar", name="c", days=["2030-01-01"])[0] == "ok"
+    resume(plan)
+    assert planned(plan) == ["01:00:00", "01:00:00"]
+
+
 def test_a_time_that_is_a_branch_is_kept_for_its_round() -> None:
     plan = paused("keep", {"kind": "all", "of": [MINUTES, EVENT]}, payload=NUMBER)
     plan.pass_s(61)

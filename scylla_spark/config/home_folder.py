@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BeforeValidator
 from scylla_spark.table_place import is_place, scheme_of, table_place
 
 _CATALOG: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")
+_MOUNTS: Final = ("/dbfs/", "/Volumes/")
+"""Of Databricks, whose runtime sets DATABRICKS_RUNTIME_VERSION."""
 
 
 def _expanded(path: Path) -> Path:
@@ -42,13 +44,22 @@ def _no_catalog_name(place: str) -> str:
 
 def _place_of_tables(place: str) -> str:
     place = place and table_place(place)
-    return os.path.abspath(place) if place and not is_place(place) else place
+    return _no_mount(os.path.abspath(place) if place and not is_place(place) else place)
+
+
+def _no_mount(place: str) -> str:
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ and place.startswith(_MOUNTS):
+        raise ValueError(
+            f"{place!r} is a mount of Databricks, on which Delta tables are not safe. Give the location of an external table, such as "
+            "s3://BUCKET/PATH or abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+        )
+    return place
 
 
 def _watched(place: str) -> str:
     if not is_place(place):
         raise ValueError(f"{place!r} is neither an absolute path nor a URI")
-    return table_place(place)
+    return _no_mount(table_place(place))
 
 
 FilePath = Annotated[Path, BeforeValidator(_of_this_machine), AfterValidator(_expanded)]

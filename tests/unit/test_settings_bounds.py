@@ -64,6 +64,15 @@ def test_a_file_or_folder_of_this_machine_is_no_uri(section, path):
         Settings.load(**with_path(section, path))
 
 
+@pytest.mark.parametrize("path", ["/dbfs/lake", "/Volumes/main/own/lake"])
+def test_mounts_of_databricks_hold_no_tables(path, monkeypatch):
+    assert Settings.load(tables={"path": path}).tables_path == path, "elsewhere they are folders"
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "16.4")
+    for section in {"tables": {"path": path}}, {"plan": {"tables": {"orders": path}}}:
+        with pytest.raises(ConfigError, match="is a mount of Databricks"):
+            Settings.load(**section)
+
+
 @pytest.mark.parametrize("path", ["dbfs:/lake", "hdfs:/lake", "s3:/bucket/lake", "wasbs://c@a.net/x", "DBFS:/lake"])
 def test_a_place_of_tables_that_is_not_supported_says_what_is_possible(path):
     for section in (

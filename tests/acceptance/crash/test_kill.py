@@ -146,7 +146,7 @@ def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(site):
     eventually(lambda: runs_of(site, "many") and runs_of(site, "many")[-1].start > now() - 3 * SECOND, PATIENCE)
     site.client().schedule("many").pause("enough")
     runs = runs_of(site, "many")  # one that had ended, but was not recorded before the kill, may run again
-    ended_at = {key: row["finished_at"] for key, row in site.completions("many/").items()}
+    ended_at = {key: row["finished_at"] for key, row in site.completions().items()}
     assert judge.revived(runs, ended_at) == []
     planned = sorted(key.uniqueness_key.split("/")[1] for key in {run.key for run in runs})
     assert len(planned) == len(set(planned)), "no time is planned twice"

@@ -5,11 +5,15 @@ import json
 import pytest
 
 from scylla_spark import Constraint, Schedule, Trigger
+from scylla_spark.clock import from_us
+from scylla_spark.core.leases.messages import Granted, lease_view
 from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.records.command import Rules, validate
 from scylla_spark.core.tasks.key import partition_of
 from scylla_spark.errors import ArgumentError
 from scylla_spark.testing import world
+from scylla_spark.worker.lease import Lease
 from tests.support.planner_harness import SECOND, PlannerHarness
 
 X, Y = ({"kind": "event", "name": name} for name in "xy")
@@ -34,6 +38,20 @@ def test_half_a_round_is_launched_at_its_job_timeout_with_what_there_is() -> Non
     assert plan.fires[-1]["why"] == "it has waited for longer than its job timeout; it was launched without event:y"
     plan.event("y", n=2)
     assert len(plan.sent) == 1, "it begins the next round"
+
+
+def test_versions_of_a_table_go_with_the_run_that_goes_anyway() -> None:
+    plan = PlannerHarness()
+    table = {"kind": "table", "table": "/t"}
+    plan.put("a", {"kind": "all", "of": [table, X]}, payload={"to": "{{ table.to_version }}"}, **RUN)
+    (place,) = plan.planner.watched()
+    plan.planner.looked("a", lambda tables: tables.begins(place, "t", 0), plan.now)
+    plan.turn()
+    plan.planner.looked("a", lambda tables: tables.grew(place, Growth("t", 0, 3, 3, 30), plan.now), plan.now)
+    plan.turn()
+    plan.pass_s(120)
+    assert (plan.sent[0]["taskData"], missing(plan)) == ({"to": 3}, [["event:x"]])
+    assert plan.planner.state.entries["a"].tables[0].version == 3
 
 
 def test_the_bound_holds_across_a_restart_of_the_planner() -> None:
@@ -127,6 +145,8 @@ def test_a_task_keeps_what_was_missing_through_its_record() -> None:
     item = command.invocation(1, 1, 1, 0, handler="work", timeout_ms=1)
     assert item.missing == ("event:y",)
     assert type(item).read(json.loads(json.dumps(item.fields))) == item
+    lease = Lease(lease_view(Granted("token", item, 1_000, 1_000)), None)
+    assert lease.invocation.context(from_us(0), None, None, lease.lost).missing == ("event:y",)
 
 
 @pytest.mark.parametrize("found", ['{"missing": 1}', '{"missing": [1]}', '{"a": {"missing": ["x"]}}'])

@@ -1,11 +1,13 @@
 """`on_pause`: what comes while a schedule is paused has no effect, makes one run, or waits in a backlog."""
 
+import random
 from datetime import UTC, datetime
 
 import pytest
 
 from scylla_spark import Schedule, Trigger
 from scylla_spark.clock import iso
+from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import schedule_entry
 from scylla_spark.testing import world
 from tests.support.planner_harness import SECOND, START, PlannerHarness
@@ -87,8 +89,11 @@ def test_a_backlog_is_bounded_and_reports_what_it_drops(monkeypatch) -> None:
 
 def test_a_thousand_large_events_fit_into_the_log_and_into_a_snapshot() -> None:
     plan = paused("backlog")
-    for n in range(schedule_entry.MOST_KEPT):
-        plan.event("e", n=n, text="x" * 1_000)
+    for n in range(schedule_entry.MOST_KEPT):  # without a comparison of the whole state after each
+        event = encode_command("event", id=f"e{n}", name="e", fields={"n": n, "text": "x" * 1_000})
+        plan.planner.command(plan._offset, event, plan.now, plan.now)
+        plan._offset += 1
+    plan.turn()
     plan.log = plan.snapshot()
     plan.restart()
     resume(plan)
@@ -308,3 +313,28 @@ def test_a_backlog_drains_one_run_at_a_time() -> None:
         w.schedule("a").resume()
         w.advance("1s")
         assert len(w.runs) == 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_each_event_of_a_backlog_makes_one_run_in_order(seed) -> None:
+    chance = random.Random(seed)
+    plan = PlannerHarness()
+    plan.put("a", EVENT, onPause="backlog", payload=NUMBER)
+    emitted = 0
+    for _ in range(60):
+        step = chance.choice(("event", "event", "event", "pause", "resume", "restart", "snapshot", "end", "time"))
+        if step == "event":
+            plan.event("e", n=emitted)
+            emitted += 1
+        elif step in ("pause", "resume"):
+            plan.ask(step, names=["a"])
+        elif step == "restart":
+            plan.restart(after_us=chance.randrange(86_400) * SECOND)
+        elif step == "snapshot":
+            plan.log = plan.snapshot()
+        elif step == "end" and plan.planner.state.runs:
+            plan.end_key(min(plan.planner.state.runs))
+        plan.pass_s(chance.choice((0, 1, 60)))
+    plan.ask("resume", names=["a"])
+    plan.pass_s(0)
+    assert numbers(plan) == list(range(emitted))

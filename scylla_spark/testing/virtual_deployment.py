@@ -50,6 +50,7 @@ class VirtualDeployment:
         self.planner = VirtualPlanner(
             settings, lambda: self.now, send=self._launch,
             put_queues=lambda changes: self.dispatcher.put_queues(changes, self.now), settle=self.settle_quietly,
+            load=lambda: self.dispatcher.load(self.now),
         )  # fmt: skip
         self.dispatcher = VirtualDispatcher(
             settings, handlers, now, counted=self.planner.counted, noted=noted, follow_up=self._follow_up

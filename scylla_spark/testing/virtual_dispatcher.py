@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine import action
@@ -39,6 +39,7 @@ from scylla_spark.executors.backlog import Backlog
 from scylla_spark.handlers.description import AUTO, LOCAL
 from scylla_spark.handlers.outputs import AttemptOutputs
 from scylla_spark.handlers.registry import Handler
+from scylla_spark.services.dispatch.describe import describe_load
 from scylla_spark.services.dispatch.engine_settings import (
     engine_limits,
     limits_of,
@@ -182,6 +183,10 @@ class VirtualDispatcher:
             any_at_all = True
             for item in actions:
                 self._carry_out(item)
+
+    def load(self, now: int) -> dict[str, Any]:
+        """Returns what a dispatcher shows of its queues, for constraints on the load."""
+        return describe_load(self._engine, now)
 
     @property
     def next_us(self) -> int:

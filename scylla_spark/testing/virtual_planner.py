@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.plan.commands.plan_answer import Answer, checked_command, refusal
+from scylla_spark.core.plan.load import Load, QueueLoad
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.plan_state import PlanState
@@ -35,6 +36,7 @@ class VirtualPlanner:
         send: takes the commands that are launched, as the planner writes them.
         put_queues: is told of definitions of queues.
         settle: lets all that can happen at this instant happen.
+        load: returns what a dispatcher shows of its queues.
 
     Attributes:
         fires: what was decided, in order.
@@ -49,12 +51,14 @@ class VirtualPlanner:
         send: Callable[[str], None],
         put_queues: Callable[[Changes], None],
         settle: Callable[[], None],
+        load: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.fires: list[Fire] = []
         self._clock = clock
         self._send = send
         self._put_queues = put_queues
         self._settle = settle
+        self._load = load
         self._planner = Planner(PlanState(), _FENCE, duration_us(settings.plan.ahead), clock(), settings.queues)
         self.tables = VirtualTables(self._planner, clock)
         self._commands, self._outcomes, self._requests = count(), count(), count(1)
@@ -98,6 +102,7 @@ class VirtualPlanner:
 
     def take(self, value: bytes) -> None:
         """Obeys the record of a command."""
+        self._take_load()
         self._planner.command(next(self._commands), value, self._clock(), self._clock())
         self.tables.tell()  # a schedule that watches a table begins with what is there now
         self._write()
@@ -111,6 +116,7 @@ class VirtualPlanner:
 
     def turn(self) -> bool:
         """Decides what is due at this instant; whether there was anything."""
+        self._take_load()
         self._planner.tick(self._clock())
         self.tables.tell()
         return self._write()
@@ -120,6 +126,12 @@ class VirtualPlanner:
         """Returns when something is to be decided next, microseconds since the epoch; NEVER: never, as things are."""
         planned = self._planner.next_wake_us
         return min(self.tables.next_us, NEVER if planned is None else planned)
+
+    def _take_load(self) -> None:
+        before, now = self._planner.load, self._clock()
+        if before is not None:
+            queues = {name: QueueLoad.of(found) for name, found in self._load()["queues"].items()}
+            self._planner.take_load(Load(now, queues, before), now)
 
     def _write(self) -> bool:
         groups = self._planner.take(self._clock())

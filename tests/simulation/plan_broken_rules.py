@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import backfilling, constraint, deadlines, ended_runs, launching
+from scylla_spark.core.plan import backfilling, constraint, deadlines, ended_runs, handler_runs, launching
 from scylla_spark.core.plan.commands import answers, definitions
 from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import backfill_entry, group_writer, plan_state, schedule_entry, unwritten_changes
@@ -82,13 +82,28 @@ def limits_per_schedule(patch: pytest.MonkeyPatch) -> None:
     def situation(self: Any, entry: Any, job: Any, now: int) -> Any:
         return original(self, entry, job, now)._replace(active=len(entry.runs))
 
-    original = launching.Launching._situation
-    patch.setattr(launching.Launching, "_situation", situation)
+    original = handler_runs.HandlerRuns.situation
+    patch.setattr(handler_runs.HandlerRuns, "situation", situation)
+
+
+def runs_of_tags_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A limit of a tag sees the launches under it, but not which runs have not ended."""
+    judge = constraint.Concurrency.judge
+
+    def blind(self: Any, situation: Any, now: int) -> Any:
+        return judge(self, situation._replace(tags={}), now)
+
+    patch.setattr(constraint.Concurrency, "judge", blind)
+
+
+def launches_under_tags_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A rate of a tag sees nothing of what was launched under it."""
+    patch.setattr(plan_state.PlanState, "count_launches", lambda self, keys: None)
 
 
 def runs_go_with_their_schedules(patch: pytest.MonkeyPatch) -> None:
     """Of which handler the runs of a schedule are that goes, or runs something else, is not kept in mind."""
-    patch.setattr(launching.Launching, "outlive", lambda self, entry: None)
+    patch.setattr(launching.Launching, "outlive", lambda self, entry, **_: None)
 
 
 def a_pause_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
@@ -421,7 +436,8 @@ RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
-        cursor_is_not_written, limits_per_schedule, runs_go_with_their_schedules,
+        cursor_is_not_written, limits_per_schedule, runs_of_tags_are_not_counted, launches_under_tags_are_not_counted,
+        runs_go_with_their_schedules,
         a_pause_leaves_what_is_ahead, what_was_taken_back_stays_launched, versions_are_handed_over_twice,
         versions_go_with_what_has_fired, a_change_forgets_where_tables_stand,
         a_claim_must_begin_where_its_table_stands, a_partition_alone_takes_back_what_others_have,

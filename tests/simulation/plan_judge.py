@@ -13,7 +13,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.plan.state.plan_log import Group, encode
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.tasks.key import TaskKey
-from tests.simulation.plan_world import SECOND, START, PlanWorld, Table, counted, facts_of, message_of
+from tests.simulation.plan_world import PACE_US, SECOND, START, PlanWorld, Table, counted, facts_of, message_of
 from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
@@ -45,6 +45,7 @@ def judge(world: PlanWorld) -> None:
     _added_up(world, groups, fires)
     _events(world, fires)
     _limits(world)
+    _paces(fires)
     _troubles(groups)
     state = PlanState()
     for group in groups:
@@ -243,9 +244,19 @@ def _limits(world: PlanWorld) -> None:
     """No limit is exceeded."""
     narrow = [run for run in world.engine.runs if run.handler == "narrow"]
     _hold(_most(narrow) <= 1, "two runs of a handler of which one may run")
+    tagged = [run for run in world.engine.runs if run.handler.startswith("tagged-")]
+    _hold(_most(tagged) <= 1, "two runs of a tag of which one may run")
     for name, most in (("skip", 1), ("caught", 1), ("one", 1), ("lane", 1), ("two", 2)):
         runs = [run for run in world.engine.runs if run.key.uniqueness_key.startswith(f"{name}/")]
         _hold(_most(runs) <= most, f"{name}: more than {most} at once")
+
+
+def _paces(fires: dict[str, list[dict[str, Any]]]) -> None:
+    """No more is launched under a tag than its rate lets through, and what waits for it is not forgotten."""
+    rows = [row for name in ("paced-a", "paced-b") for row in fires.get(name, [])]
+    launches = sorted(row["at_us"] for row in rows if row["verdict"] == "launched")
+    early = [at for before, at in zip(launches, launches[2:], strict=False) if at - before < PACE_US]
+    _hold(not early, f"launched under a tag before its rate has room: {early}")
 
 
 def _most(runs: list[Any]) -> int:

@@ -47,6 +47,13 @@ BACKFILL_US = 480 * SECOND
 PARTITIONS = 2
 CHANNELS = Channels({"ops": Channel()})
 ENGINE = Fence(1, "engine")
+TAGS_FROM = 5_000  # stories from this one on have limits by tags; those before stay as they are
+TAGGED: dict[str, Any] = {
+    "tags": ["tagged"],
+    "constraints": [{"kind": "concurrency", "most": 1, "tag": "tagged", "otherwise": "wait"}],
+}
+PACE_US = 20 * SECOND
+PACED: dict[str, Any] = {"tags": ["paced"], "constraints": [{"kind": "rate", "most": 2, "per": "20s", "tag": "paced"}]}
 PROMISES = {"lateAfter": "4s", "endWithin": "8s", "expectEvery": "20s"}
 
 
@@ -379,6 +386,7 @@ class PlanWorld:
         self.chance = random.Random(seed)
         self.now = START
         self.off_us = 0  # how far the clock of all processes is off
+        self.tagged = seed >= TAGS_FROM
         self.guests = random.Random(f"guests {seed}")
         self._clock_chance = random.Random(f"clock {seed}")
         self._off_until = 0
@@ -551,6 +559,7 @@ class PlanWorld:
             {"name": "both", "trigger": {"kind": "all", "of": [{"kind": "table", "table": "/t"}, {"kind": "event", "name": "e"}]}},
             *self.watching,
             *self.constrained,
+            *(_of_tags() if self.tagged else ()),
         ]  # fmt: skip
         self.ask("put", schedules=[{"handler": "work", **one} for one in definitions])
         ends = ["failed", "succeeded"]
@@ -611,7 +620,8 @@ class PlanWorld:
         limit = {"constraints": [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]}
         narrow = self.chance.random() < 0.5
         event = {"name": f"n{self.chance.randrange(2)}", "trigger": {"kind": "event", "name": "n"}}
-        self.ask("put", schedules=[event | {"handler": "narrow" if narrow else "work"} | (limit if narrow else {})])
+        other = {"handler": "tagged-n", **TAGGED} if self.tagged else {"handler": "work"}
+        self.ask("put", schedules=[event | ({"handler": "narrow", **limit} if narrow else other)])
         self.ask("event", name="n")
 
     def _running_guests(self) -> list[str]:
@@ -662,6 +672,13 @@ def _watching(chance: random.Random) -> list[dict[str, Any]]:
         },
         {"name": "t-or", "trigger": {"kind": "any", "of": [event, table]}, "overlap": "skip", "constraints": late},
     ]
+
+
+def _of_tags() -> list[dict[str, Any]]:
+    """Schedules of several handlers that share limits by tags."""
+    event = {"kind": "event", "name": "e"}
+    tagged = [{"name": f"tag-{one}", "handler": f"tagged-{one}", "trigger": event, **TAGGED} for one in "ab"]
+    return [*tagged, *({"name": f"paced-{one}", "trigger": event, **PACED} for one in "ab")]
 
 
 def _constrained(chance: random.Random) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import pytest
 
 from tests.simulation.plan_broken_rules import RULES
 from tests.simulation.plan_run import SHOWN_BY, SHOWN_BY_WHOLE, shown_by, story
+from tests.simulation.plan_world import TAGS_FROM
 
 SHORT_STORIES = 36
 WHOLE_STORIES = 12
@@ -13,6 +14,12 @@ PROMISED = range(1_000, 1_006)
 @pytest.mark.parametrize("first", range(0, SHORT_STORIES, 12))
 def test_no_short_story_breaks_a_promise(first: int) -> None:
     for seed in range(first, first + 12):
+        story(seed, short=True)
+
+
+@pytest.mark.parametrize("first", range(TAGS_FROM, TAGS_FROM + 8, 4))
+def test_no_short_story_with_limits_by_tags_breaks_a_promise(first: int) -> None:
+    for seed in range(first, first + 4):
         story(seed, short=True)
 
 

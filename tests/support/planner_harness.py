@@ -190,6 +190,8 @@ def assert_same(live: PlanState, folded: PlanState) -> None:
     assert live.calendars == folded.calendars
     assert live.graves == folded.graves
     assert live.handlers == folded.handlers
+    assert live.tags == folded.tags
+    assert live.launches == folded.launches
     assert live.queues == folded.queues
     assert live.queues.revision == folded.queues.revision
     assert live.tokens == folded.tokens

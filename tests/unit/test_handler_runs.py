@@ -1,8 +1,8 @@
-"""Runs of a handler are counted without a look at each, and the count is that of a look at each."""
+"""Runs of a handler or a tag are counted without a look at each, and the count is that of a look at each."""
 
 import random
 
-from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
+from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns, of_handler, of_tag
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
@@ -19,7 +19,7 @@ def looked_at_each(keys: set[TaskKey], now: int) -> int:
 
 def test_the_count_is_that_of_a_look_at_each_whatever_begins_and_ends() -> None:
     chance = random.Random(1)
-    journal = Journal(PlanState(entries={"a": Entry("a", "{}", handler="h")}))
+    journal = Journal(PlanState(entries={"a": Entry("a", "{}", keys=("tag:t",), handler="h")}))
     runs, open_keys, number = HandlerRuns(journal), set(), 0
     for now in range(2_000):
         if chance.random() < 0.6:
@@ -33,14 +33,15 @@ def test_the_count_is_that_of_a_look_at_each_whatever_begins_and_ends() -> None:
             key = chance.choice(sorted(open_keys))
             open_keys.discard(key)
             journal.note("end", "a", int(key.uniqueness_key.split("/")[2]), "succeeded", 0, now, key)
-            assert runs.last_success_us("h") == max(now, 0)
+            assert journal.state.successes.get("h", 0) == now
         if chance.random() < 0.5:
-            assert runs.active("h", now) == looked_at_each(open_keys, now)
-    assert runs.active("other", 2_000) == 0
+            for group in (of_handler("h"), of_tag("t")):
+                assert runs.active(group, now) == looked_at_each(open_keys, now)
+    assert runs.active(of_handler("other"), 2_000) == 0
 
 
 def test_runs_that_nobody_counts_are_let_go_of_when_they_end() -> None:
-    journal = Journal(PlanState(entries={"a": Entry("a", "{}", handler="h")}))
+    journal = Journal(PlanState(entries={"a": Entry("a", "{}", keys=("tag:t",), handler="h")}))
     runs = HandlerRuns(journal)
     for number in range(2_000):
         key = TaskKey(number, "", f"a/x/{number}")
@@ -48,19 +49,20 @@ def test_runs_that_nobody_counts_are_let_go_of_when_they_end() -> None:
         journal.note("fire", "a", {"revision": 1, "why": "", **fire})
         if number >= 5:
             journal.note("end", "a", number - 5, "succeeded", 0, number, TaskKey(number - 5, "", f"a/x/{number - 5}"))
-    assert len(runs._active["h"]._ahead) < 200
-    assert runs.active("h", 2_000) == 5
+    assert len(runs._active[of_handler("h")]._ahead) < 200
+    assert runs.active(of_handler("h"), 2_000) == 5
 
 
 def test_a_run_that_outlives_its_schedule_counts_until_it_ends() -> None:
     key = TaskKey(5, "", "a/x/1")
     state = PlanState()
-    state.apply((RUNS_OF, "h", [key]))
+    state.apply((RUNS_OF, "h", [key], ["t"]))
     journal = Journal(state)
     runs = HandlerRuns(journal)
-    assert [runs.active("h", now) for now in (4, 5)] == [0, 1]
+    for group in (of_handler("h"), of_tag("t")):
+        assert [runs.active(group, now) for now in (4, 5)] == [0, 1]
     journal.conclude(RUN_ENDED, key)
-    assert runs.active("h", 6) == 0
+    assert [runs.active(group, 6) for group in (of_handler("h"), of_tag("t"))] == [0, 0]
 
 
 def test_timers_that_are_the_same_go_off_once() -> None:

@@ -9,7 +9,7 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
 from scylla_spark.io.host.http_get import fetch
 from scylla_spark.services.dispatch import describe
-from scylla_spark.services.dispatch.describe import describe_due
+from scylla_spark.services.dispatch.describe import describe_due, describe_load
 from scylla_spark.services.dispatch.metrics import MOST_TAGS, MOST_VALUES, DispatchMetrics
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.metrics_server import MetricsServer
@@ -232,6 +232,21 @@ def test_what_is_due_and_does_not_start_is_told_while_it_waits(monkeypatch):
     monkeypatch.setattr(describe, "_MOST_DUE", 2)
     assert describe_due(world.engine, world.now)["ready"] == 2, "a look is bounded"
     assert describe_due(Harness().engine, 0) == {"ready": 0, "overdue": 0, "oldest_ready_seconds": 0}
+
+
+def test_what_each_queue_has_to_do_is_told_with_the_partitions_that_are_counted():
+    world = Harness(queues={"slow": QueueLimits(concurrency=1)})
+    for number in range(3):
+        world.enqueue(lane=f"l{number}", queue="slow", due=number)
+    world.pump()
+    world.now += 3 * SECOND
+    world.pump()
+    told = describe_load(world.engine, world.now)
+    assert told["partitions"] == [0]
+    assert list(told["queues"]) == ["slow"]
+    assert (told["queues"]["slow"]["ready"], told["queues"]["slow"]["running"]) == (2, 1)
+    assert told["queues"]["slow"]["oldest_ready_seconds"] == pytest.approx(2, abs=0.5)
+    assert describe_load(Harness().engine, 0)["queues"] == {}
 
 
 def test_what_waits_for_a_worker_is_due_too():

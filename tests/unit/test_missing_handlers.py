@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scylla_spark.services.plan import handler_watcher
+from scylla_spark.services.plan import dispatchers, handler_watcher
 from scylla_spark.services.plan.handler_watcher import HandlerWatcher
 from tests.support.planner_harness import PlannerHarness
 
@@ -93,8 +93,8 @@ def test_a_handler_is_missing_only_where_all_dispatchers_answer_and_none_has_it(
         )
 
     watcher, planner = HandlerWatcher(None), Planner()
-    monkeypatch.setattr(handler_watcher, "fetch", fetch)
-    monkeypatch.setattr(watcher, "_owners", lambda: owners)
+    monkeypatch.setattr(dispatchers, "fetch", fetch)
+    monkeypatch.setattr(handler_watcher, "owners", lambda _: owners)
     monkeypatch.setattr(watcher._threads, "do", lambda call: call())
     watcher.exchange(planner, 0)
     watcher.exchange(planner, 0)

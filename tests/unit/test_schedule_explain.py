@@ -41,7 +41,7 @@ def about(plan, at_us, name="s"):
 
 
 def now_of(plan, name="s"):
-    return list(standing(plan.shadow.entries[name], plan.shadow.calendars, plan.now))
+    return list(standing(plan.shadow.entries[name], plan.shadow, plan.now))
 
 
 @pytest.fixture
@@ -153,13 +153,13 @@ def test_a_constraint_that_is_waited_for_is_told_of():
     assert "launched at 2026-03-01T01:10:00Z" in about(plan, START + HOUR)[1]
 
 
-def test_runs_of_others_are_the_reason_where_its_own_schedule_shows_none():
+def test_runs_of_other_schedules_of_the_handler_are_counted():
     plan = PlannerHarness()
     plan.put("other", {"kind": "event", "name": "e"})
     plan.put("s", {"kind": "event", "name": "f"}, constraints=[{"kind": "concurrency", "most": 1, "otherwise": "wait"}])
     plan.event("e")
     plan.event("f")
-    assert "for its constraints: runs of other schedules, or by hand, of the handler 'work'" in now_of(plan)[0]
+    assert "for its constraints: 1 of at most 1 runs are active;" in now_of(plan)[0]
 
 
 def test_a_whole_minute_means_all_of_it_a_second_likewise_and_an_instant_itself():
@@ -185,7 +185,7 @@ def test_a_completed_schedule_says_when_it_has_run_for_the_last_time():
     plan.ask("run", name="s")
     plan.end()
     last_us = last_run_us(rows(plan, FIRES))
-    assert list(standing(plan.shadow.entries["s"], {}, plan.now, last_us)) == [
+    assert list(standing(plan.shadow.entries["s"], plan.shadow, plan.now, last_us)) == [
         "It is completed: it has run for the last time at 2026-03-01T01:00:00Z, and its trigger can never fire again."
     ]
     assert now_of(plan) == ["It is completed: its trigger can never fire again."]

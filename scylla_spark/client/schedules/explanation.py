@@ -64,7 +64,7 @@ def _standing(past: ScheduleHistory, entry: Entry, plan: PlanState, now: int) ->
     """Yields how a schedule stands; of one that is completed, with its last run."""
     is_over = state_of(entry, plan.calendars, now) == "completed"
     last_us = schedule_explain.last_run_us(past.fires(limit=_LOOKED_AT)) if is_over else None
-    return schedule_explain.standing(entry, plan.calendars, now, last_us)
+    return schedule_explain.standing(entry, plan, now, last_us)
 
 
 def _retried(connection: Connection, entry: Entry, now: int) -> Iterator[str]:

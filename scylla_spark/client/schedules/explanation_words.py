@@ -8,9 +8,11 @@ from typing import Any, Final
 from scylla_spark.client.schedules.times import following, preceding
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import from_us, iso, to_us
-from scylla_spark.core.plan.constraint import Situation, decide
+from scylla_spark.core.plan.constraint import decide
+from scylla_spark.core.plan.handler_runs import runs_in
 from scylla_spark.core.plan.schedule_policies import no_place_words
 from scylla_spark.core.plan.schedule_state import state_of
+from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
@@ -71,12 +73,12 @@ def undecided(entry: Entry, changes: Sequence[Row], calendars: Calendars, at_us:
     yield from _planned_nearby(entry, calendars, at_us)
 
 
-def standing(entry: Entry, calendars: Calendars, now: int, last_us: int | None = None) -> Iterator[str]:
+def standing(entry: Entry, plan: PlanState, now: int, last_us: int | None = None) -> Iterator[str]:
     """Yields how a schedule stands: paused, running, waiting, completed, and when it is due.
 
     Args:
         entry: the schedule.
-        calendars: days by name.
+        plan: all that the planner knows.
         now: microseconds since the epoch.
         last_us: the planned time of its last run; None: it is not known.
     """
@@ -89,7 +91,8 @@ def standing(entry: Entry, calendars: Calendars, now: int, last_us: int | None =
         asked = ", and was asked to end" if run.cancelled else ""
         yield f"The run planned for {iso(run.planned_us)} {when}{asked}; its task: {run.key}"
     for job in entry.jobs.values():
-        yield _waits(entry, job, now)
+        yield _waits(entry, job, plan, now)
+    calendars = plan.calendars
     if entry.paused:
         return
     if state_of(entry, calendars, now) == "completed":
@@ -163,13 +166,13 @@ def _end(row: Row, end: Row | None, active: Collection[int]) -> str:
     return f"Its run ended as {end['outcome']} at {iso(end['finished_at'] or end['changed_at'])}; its task: {key}"
 
 
-def _waits(entry: Entry, job: Job, now: int) -> str:
+def _waits(entry: Entry, job: Job, plan: PlanState, now: int) -> str:
     since = f"Job {job.generation} waits since {iso(job.first_us)}"
     if job.state == PENDING_TRIGGER:
         return f"{since} for its trigger: {'; '.join(described(entry.schedule.trigger, job.latches))}."
     planned = f"it is planned for {iso(job.planned_us)}"
     if job.state == PENDING_CONSTRAINT:
-        return f"{since} for its constraints: {_unmet(entry, job, now)}; {planned}."
+        return f"{since} for its constraints: {_unmet(entry, job, plan, now)}; {planned}."
     if entry.paused:
         return f"{since} until it is resumed; {planned}."
     return f"{since} for another run to end; {planned}."
@@ -183,14 +186,13 @@ def _waiting_times(entry: Entry, calendars: Calendars, now: int) -> Iterator[str
         yield f"Its times from {iso(first)} on wait for a place, and are run when there is one: {why}."
 
 
-def _unmet(entry: Entry, job: Job, now: int) -> str:
-    """Returns which constraints do not hold now, as far as its own schedule shows; what does not show there are runs of others."""
-    active = sum(run.key.time_us <= now for run in entry.runs.values())
-    situation = Situation(job.first_us, active, entry.last_success_us or None, entry.launches_us)
-    found = decide(entry.schedule.constraints, situation, now)
+def _unmet(entry: Entry, job: Job, plan: PlanState, now: int) -> str:
+    """Returns which constraints do not hold now, as the planner judges them."""
+    found = decide(entry.schedule.constraints, runs_in(plan).situation(entry, job, now), now)
     if not found.unmet:
-        return f"runs of other schedules, or by hand, of the handler {entry.handler!r}"
-    again = f" (asked again at {iso(found.again_us)})" if found.again_us is not None else ""
+        return "they hold by now, and the planner has not looked again yet"
+    again_us = max([*found.room_us.values(), *([found.again_us] if found.again_us is not None else [])], default=None)
+    again = f" (asked again at {iso(again_us)})" if again_us is not None else ""
     return "; ".join(found.unmet) + again
 
 

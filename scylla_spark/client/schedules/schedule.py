@@ -226,9 +226,16 @@ class Constraint:
         return f"Constraint({self.definition})"
 
     @classmethod
-    def max_running(cls, most: int, otherwise: str = "abort") -> Constraint:
-        """At most so many runs of the handler are active, of whichever schedule; tasks that somebody enqueues are not counted."""
-        return cls({"kind": "concurrency", "most": most, "otherwise": otherwise})
+    def max_running(cls, most: int, otherwise: str = "abort", *, tag: str | None = None) -> Constraint:
+        """At most so many runs are active; tasks that somebody enqueues are not counted.
+
+        Args:
+            most: so many, this one included.
+            otherwise: "abort" to drop the job, or "wait".
+            tag: counts the runs of all schedules with this tag, whatever their handler. Default: the runs of the handler, of whichever
+                schedule.
+        """
+        return cls({"kind": "concurrency", "most": most, "otherwise": otherwise, "tag": tag})
 
     @classmethod
     def delay(cls, delay: _Duration) -> Constraint:
@@ -253,15 +260,41 @@ class Constraint:
         return cls({"kind": "time_range", "begin": begin, "end": end, "tz": tz, "otherwise": otherwise})
 
     @classmethod
-    def rate(cls, most: int, per: _Duration, otherwise: str = "wait") -> Constraint:
+    def load(
+        cls,
+        *,
+        ready: int | None = None,
+        running: int | None = None,
+        oldest: _Duration | None = None,
+        queue: str | None = None,
+        otherwise: str = "wait",
+    ) -> Constraint:
+        """A queue, or the deployment, has no more to do than this.
+
+        The planner asks the dispatchers every 5 s. If they have not answered for a minute, the constraint holds.
+
+        Args:
+            ready: at most so many lanes have a task that is due and has not started …
+            running: … at most so many tasks run …
+            oldest: … and no ready task has waited longer (duration).
+            queue: whose figures. Default: those of the deployment.
+            otherwise: "wait", or "abort" to drop the job.
+        """
+        longest = None if oldest is None else _span(oldest)
+        limits = {"ready": ready, "running": running, "oldest": longest, "queue": queue}
+        return cls({"kind": "load", **limits, "otherwise": otherwise})
+
+    @classmethod
+    def rate(cls, most: int, per: _Duration, otherwise: str = "wait", *, tag: str | None = None) -> Constraint:
         """Launches are not more frequent than this.
 
         Args:
             most: so many …
             per: … within any stretch of this length (duration).
             otherwise: "wait", or "abort" to drop the job.
+            tag: counts the launches of all schedules with this tag. Default: those of the schedule.
         """
-        return cls({"kind": "rate", "most": most, "per": _span(per), "otherwise": otherwise})
+        return cls({"kind": "rate", "most": most, "per": _span(per), "otherwise": otherwise, "tag": tag})
 
 
 @dataclass(frozen=True)

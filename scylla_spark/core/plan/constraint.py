@@ -5,11 +5,12 @@ All instants and durations are integer microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Final, Literal, NamedTuple
 
+from scylla_spark.core.plan.load import FRESH_US, STALE_US, Load
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.zone import DAY_US
 from scylla_spark.errors import ArgumentError
@@ -21,6 +22,18 @@ MOST_RATE: Final = 1_000  # so many launches are remembered
 _MINUTES: Final = 24 * 60
 
 
+class TagUse(NamedTuple):
+    """The runs that schedules with a tag have launched.
+
+    Attributes:
+        active: runs that were launched under the tag and have not ended.
+        launches_us: when such runs were launched lately, oldest first; runs by hand are left out.
+    """
+
+    active: int = 0
+    launches_us: Sequence[int] = ()
+
+
 class Situation(NamedTuple):
     """What constraints look at.
 
@@ -29,12 +42,16 @@ class Situation(NamedTuple):
         active: runs of the same work that were launched and have not ended, by whomever: running, leased, waiting for a retry.
         last_success_us: when the last successful run of the work ended; None: there was none.
         launches_us: when this schedule was launched lately, the oldest first.
+        tags: tag that a constraint names → what the schedules with it have launched.
+        load: the newest figures of the dispatchers; None: the planner alone knows them.
     """
 
     first_event_us: int
     active: int = 0
     last_success_us: int | None = None
     launches_us: Sequence[int] = ()
+    tags: Mapping[str, TagUse] = {}
+    load: Load | None = None
 
 
 class Judgement(NamedTuple):
@@ -44,24 +61,28 @@ class Judgement(NamedTuple):
         met: it holds.
         why: what it compares, with the values; for people.
         again_us: when time alone may change the answer; None: only something that happens does.
+        unjudged: it holds only because it could not be judged.
     """
 
     met: bool
     why: str
     again_us: int | None = None
+    unjudged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """At most so many runs of the work are active at once, this one included."""
+    """At most so many runs are active at once, this one included: of the work, or of all schedules with a tag."""
 
     name: ClassVar[str] = "max_running"
     most: int
     otherwise: Otherwise = "abort"
+    tag: str = ""
 
     def judge(self, situation: Situation, now: int) -> Judgement:
         """Whether there is room for another run."""
-        return Judgement(situation.active < self.most, f"{situation.active} of at most {self.most} runs are active")
+        active = situation.tags.get(self.tag, TagUse()).active if self.tag else situation.active
+        return Judgement(active < self.most, f"{active} of at most {self.most} runs{_tagged(self.tag)} are active")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,24 +167,85 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many launches within any stretch of this length."""
+    """At most so many launches within any stretch of this length: of the schedule, or of all schedules with a tag."""
 
     name: ClassVar[str] = "rate"
     most: int
     per_us: int
     otherwise: Otherwise = "wait"
+    tag: str = ""
 
     def judge(self, situation: Situation, now: int) -> Judgement:
         """Whether another launch fits."""
         most = min(self.most, MOST_RATE)  # of a definition that was stored when more were allowed
-        recent = [at for at in situation.launches_us if at > now - self.per_us]
-        why = f"{len(recent)} of at most {most} launches in {self.per_us / 1e6:g} s"
+        launches_us = situation.tags.get(self.tag, TagUse()).launches_us if self.tag else situation.launches_us
+        recent = [at for at in launches_us if at > now - self.per_us]
+        why = f"{len(recent)} of at most {most} launches{_tagged(self.tag)} in {self.per_us / 1e6:g} s"
         if len(recent) < most:
             return Judgement(True, why)
         return Judgement(False, why, recent[-most] + self.per_us)
 
 
-Constraint = Concurrency | Delay | LastRun | TimeRange | Rate
+@dataclass(frozen=True, slots=True)
+class MaxLoad:
+    """A queue, or the deployment, has no more to do than this, by figures of its dispatchers.
+
+    Attributes:
+        ready: lanes whose first task is due and has not started; None: any number.
+        running: tasks that run; None: any number.
+        oldest_us: how long the oldest ready task has waited, microseconds; None: any time.
+        queue: empty: the deployment.
+    """
+
+    name: ClassVar[str] = "load"
+    ready: int | None = None
+    running: int | None = None
+    oldest_us: int | None = None
+    queue: str = ""
+    otherwise: Otherwise = "wait"
+
+    def judge(self, situation: Situation, now: int) -> Judgement:
+        """Compares the newest figures; old ones are waited for, and after a minute without any the constraint holds."""
+        load = situation.load
+        if load is None:
+            return Judgement(
+                False, f"it waits until {self._place} has at most {self._limits()}, by figures of the planner"
+            )
+        age_us, stale_us = now - load.at_us, load.at_us + STALE_US
+        if age_us >= STALE_US:
+            why = f"the load of {self._place} was not judged: there are no figures of the last {age_us // 1_000_000} s"
+            return Judgement(True, why, unjudged=True)
+        if age_us > FRESH_US or not load.is_known:
+            why = f"the newest figures of the load of {self._place} are {age_us // 1_000_000} s old"
+            return Judgement(
+                False, why if load.is_known else f"there are no figures of the load of {self._place} yet", stale_us
+            )
+        figures = load.of(self.queue)
+        met = (
+            (self.ready is None or figures.ready <= self.ready)
+            and (self.running is None or figures.running <= self.running)
+            and (self.oldest_us is None or figures.oldest_us <= self.oldest_us)
+        )
+        why = (
+            f"{self._place} has {figures.ready} ready tasks, {figures.running} that run, and the oldest ready one has waited "
+            f"{figures.oldest_us / 1e6:g} s; at most are {self._limits()}"
+        )
+        return Judgement(met, why, None if met else stale_us)
+
+    @property
+    def _place(self) -> str:
+        return f"the queue {self.queue!r}" if self.queue else "the deployment"
+
+    def _limits(self) -> str:
+        limits = [
+            *([f"{self.ready} ready"] if self.ready is not None else []),
+            *([f"{self.running} running"] if self.running is not None else []),
+            *([f"{self.oldest_us / 1e6:g} s of waiting"] if self.oldest_us is not None else []),
+        ]
+        return ", ".join(limits)
+
+
+Constraint = Concurrency | Delay | LastRun | TimeRange | Rate | MaxLoad
 
 
 class Decision(NamedTuple):
@@ -175,6 +257,8 @@ class Decision(NamedTuple):
         again_us: when to ask again, if nothing happens before; None: only then.
         unmet: what does not hold, in words.
         names: of these constraints, as definitions call them.
+        unjudged: what holds only because it could not be judged, in words.
+        room_us: tag whose rate does not hold → when it does next; all that waits for it is then looked at in order.
     """
 
     launch: bool
@@ -182,6 +266,8 @@ class Decision(NamedTuple):
     again_us: int | None
     unmet: tuple[str, ...]
     names: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
+    room_us: Mapping[str, int] = {}
 
 
 def decide(constraints: Iterable[Constraint], situation: Situation, now: int) -> Decision:
@@ -195,9 +281,23 @@ def decide(constraints: Iterable[Constraint], situation: Situation, now: int) ->
     judged = [(constraint, constraint.judge(situation, now)) for constraint in constraints]
     unmet = [(constraint, judgement) for constraint, judgement in judged if not judgement.met]
     drop = any(constraint.otherwise == "abort" for constraint, _ in unmet)
-    again = [judgement.again_us for _, judgement in unmet if judgement.again_us is not None]
-    words, names = (tuple(judgement.why for _, judgement in unmet), tuple(constraint.name for constraint, _ in unmet))
-    return Decision(not unmet, drop, max(again, default=None), words, names)
+    later = [(one, judgement.again_us) for one, judgement in unmet if judgement.again_us is not None]
+    room_us = {one.tag: again_us for one, again_us in later if isinstance(one, Rate) and one.tag}
+    again = [again_us for one, again_us in later if not (isinstance(one, Rate) and one.tag)]
+    return Decision(
+        launch=not unmet,
+        drop=drop,
+        again_us=max(again, default=None),
+        unmet=tuple(judgement.why for _, judgement in unmet),
+        names=tuple(constraint.name for constraint, _ in unmet),
+        unjudged=tuple(judgement.why for _, judgement in judged if judgement.unjudged),
+        room_us=room_us,
+    )
+
+
+def tags_counted(constraints: Iterable[Constraint]) -> set[str]:
+    """Returns the tags whose runs or launches are counted by some constraints."""
+    return {one.tag for one in constraints if isinstance(one, Concurrency | Rate) and one.tag}
 
 
 def checked(constraint: Constraint) -> Constraint:
@@ -219,6 +319,10 @@ def checked(constraint: Constraint) -> Constraint:
             raise ArgumentError("A delay can only be waited for.", hint='Leave otherwise="wait".')
         case LastRun(within) if not _is_span(within):
             raise ArgumentError("The time since the last run lies between a millisecond and a century.")
+        case MaxLoad(None, None, None):
+            raise ArgumentError("A constraint on the load limits nothing.", hint="Give ready, running or oldest.")
+        case MaxLoad(ready, running, oldest) if any(one is not None and one < 0 for one in (ready, running, oldest)):
+            raise ArgumentError("A limit of the load is below zero.", hint="Give zero or more.")
         case TimeRange(begin, end, tz):
             zone.zone(tz)
             if begin == end or not (0 <= begin < _MINUTES and 0 <= end <= _MINUTES):
@@ -227,6 +331,10 @@ def checked(constraint: Constraint) -> Constraint:
                     hint="Begin and end differ and lie between 00:00 and 24:00.",
                 )
     return constraint
+
+
+def _tagged(tag: str) -> str:
+    return f" of the tag {tag!r}" if tag else ""
 
 
 def _is_span(span_us: int) -> bool:

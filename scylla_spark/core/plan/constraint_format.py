@@ -10,15 +10,17 @@ from typing_extensions import TypedDict
 
 from scylla_spark.core.plan import constraint as constraints
 from scylla_spark.core.plan.constraint import Constraint
-from scylla_spark.core.plan.strict_json import STRICT, Micros, Text
+from scylla_spark.core.plan.strict_json import STRICT, Micros, Name, Text
 from scylla_spark.errors import ArgumentError
+
+Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
 @with_config(STRICT)
 class ConstraintShape(TypedDict, total=False):
     """What a constraint may look like; `read_constraint` says which fields belong to which kind."""
 
-    kind: Required[Literal["concurrency", "delay", "last_run", "time_range", "rate"]]
+    kind: Required[Literal["concurrency", "delay", "last_run", "time_range", "rate", "load"]]
     most: int
     delay: Micros
     within: Micros
@@ -26,6 +28,11 @@ class ConstraintShape(TypedDict, total=False):
     end: Annotated[str, Field(pattern=r"^\d\d:\d\d$")]
     tz: Text
     per: Micros
+    tag: Annotated[Text, Field(min_length=1)]
+    ready: Count
+    running: Count
+    oldest: Micros
+    queue: Name
     otherwise: Literal["wait", "abort"]
 
 
@@ -41,11 +48,10 @@ def read_constraint(found: Mapping[str, Any]) -> Constraint:
     kind = found["kind"]
     wanted, make = _CONSTRAINTS[kind]
     given = found.keys() - {"kind", "otherwise"}
-    if given - {"tz"} != set(wanted) or ("tz" in given and kind != "time_range"):
-        raise ArgumentError(
-            f"A constraint {kind!r} has {', '.join(wanted)}.", hint=f"It has {', '.join(sorted(given))}."
-        )
-    more = {"otherwise": found["otherwise"]} if "otherwise" in found else {}
+    if given - _OPTIONAL.get(kind, set()) != set(wanted):
+        takes = ", ".join([*wanted, *sorted(_OPTIONAL.get(kind, ()))])
+        raise ArgumentError(f"A constraint {kind!r} has {takes}.", hint=f"It has {', '.join(sorted(given))}.")
+    more = {name: found[name] for name in ("otherwise", "tag") if name in found}
     return constraints.checked(make(found, more))
 
 
@@ -60,6 +66,20 @@ _CONSTRAINTS: Final[dict[str, tuple[Sequence[str], Callable[[Mapping[str, Any], 
         ),
     ),
     "rate": (["most", "per"], lambda one, more: constraints.Rate(one["most"], one["per"], **more)),
+    "load": (
+        [],
+        lambda one, more: constraints.MaxLoad(
+            one.get("ready"), one.get("running"), one.get("oldest"), one.get("queue", ""), **more
+        ),
+    ),
+}
+
+
+_OPTIONAL: Final[dict[str, set[str]]] = {
+    "concurrency": {"tag"},
+    "rate": {"tag"},
+    "time_range": {"tz"},
+    "load": {"ready", "running", "oldest", "queue"},
 }
 
 

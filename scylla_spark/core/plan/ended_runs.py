@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from scylla_spark.clock import iso
@@ -73,17 +73,30 @@ class EndedRuns:
         if found is not None:
             entry = self._state.entries[found[0]]
             run = entry.runs[found[1]]
-            handler = self._conclude(entry, run, fact, now, runs_later=is_run_later(entry, run, fact))
-            self._room(handler, now, entry.name)
-        elif (gone := self._state.handlers.get(fact.key)) is not None:
+            groups = self._launching.groups(fact.key)
+            self._conclude(entry, run, fact, now, runs_later=is_run_later(entry, run, fact))
+            self.room(groups, now, entry.name)
+        elif fact.key in self._state.handlers:
+            groups = self._launching.groups(fact.key)
             self._conclude_without_schedule(fact)
-            self._room(gone, now)
+            self.room(groups, now)
 
     def go_on(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells of an end that the planner before us has written, and then ended in the midst of telling. See `ended`."""
         if was_run(self._state, fact.key):
             tell = partial(self._tell, at, *named(fact.key), fact, now)
             self._defects.guarded(self._schedule_of(fact.key), tell, now)
+
+    def room(self, groups: Iterable[str], now: int, name: str = "") -> None:
+        """Looks again at what may have waited for the end of a run, or for the time of the next launch under a tag.
+
+        Args:
+            groups: of the runs.
+            now: microseconds since the epoch.
+            name: of a schedule that is looked at in any case; empty: none is.
+        """
+        for waiting in self._launching.waiting(groups, name):
+            self._defects.guarded(waiting, partial(self._launching.look_again, waiting, now), now)
 
     def _schedule_of(self, key: TaskKey) -> str:
         """Name of the schedule whose run a task is, and has not ended; empty: it is none."""
@@ -96,10 +109,10 @@ class EndedRuns:
             return
         entry = self._state.entries[found[0]]
         run = entry.runs[found[1]]
-        runs_later = is_run_later(entry, run, fact)
+        runs_later, groups = is_run_later(entry, run, fact), self._launching.groups(fact.key)
         handler = self._conclude(entry, run, fact, now, runs_later=runs_later)
         self._defects.guarded(entry.name, partial(self._after, entry, run, fact, now), now)
-        self._room(handler, now, entry.name)
+        self.room(groups, now, entry.name)
         if not runs_later and (fact.started_us or not is_our_cancel(run, fact)):
             self._tell(at, entry.name, iso(run.planned_us), fact, now, handler)
             self._tell_batches(at, fact, now)
@@ -126,8 +139,9 @@ class EndedRuns:
     def _tell_singly(self, at: Partly, fact: Fact, now: int) -> None:
         handler = self._state.handlers.get(fact.key)
         if handler is not None:
+            groups = self._launching.groups(fact.key)
             self._conclude_without_schedule(fact)
-            self._room(handler, now)
+            self.room(groups, now)
             if was_run(self._state, fact.key):
                 self._tell(at, *named(fact.key), fact, now, handler)
                 return
@@ -137,11 +151,6 @@ class EndedRuns:
         succeeded = (fact.finished_us,) if fact.outcome == "succeeded" else ()
         self._journal.conclude(RUN_ENDED, fact.key, *succeeded)
         self._answers.ended(fact.key)
-
-    def _room(self, handler: str, now: int, name: str = "") -> None:
-        """A run of a handler has ended: what has waited for that, and what waits of a schedule, is looked at again."""
-        for waiting in self._launching.waiting(handler, name):
-            self._defects.guarded(waiting, partial(self._launching.look_again, waiting, now), now)
 
     def _tell_by_hand(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells who listens to a handler of the end of a task that no schedule has launched."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.constraint import Decision, Rate, Situation, decide
-from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
+from scylla_spark.core.plan.constraint import Decision, MaxLoad, Rate, Situation, decide
+from scylla_spark.core.plan.handler_runs import BACKFILL, Groups, HandlerRuns, of_tag
+from scylla_spark.core.plan.load import Load
 from scylla_spark.core.plan.past_versions import leaf_of, seen_by, unwatched_words
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_policies import (
-    asks_for_runs,
     expired_words,
     expires_ms,
+    groups_asked,
     is_exclusive,
     is_of_its_time,
     is_parallel,
@@ -26,11 +26,12 @@ from scylla_spark.core.plan.schedule_policies import (
     since_us,
 )
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry, tag_of
-from scylla_spark.core.plan.state.plan_log import BACKFILL_OF, CAUGHT_UP, PROMISED, RUNS_OF, Change
+from scylla_spark.core.plan.state.plan_log import BACKFILL_OF, CAUGHT_UP, PROMISED, RATED, RUNS_OF, UNJUDGED, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import (
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
+    PENDING_TRIGGER,
     Entry,
     Job,
     Run,
@@ -142,9 +143,8 @@ class Launching:
         if entry.paused:
             self._waiting.wait_for_resume(entry, job, now, timed)
             return
-        decision = (
-            decide(schedule.constraints, self._situation(entry, job, now), now) if schedule.constraints else _HOLDS
-        )
+        held = schedule.constraints
+        decision = decide(held, self._runs.situation(entry, job, now), now) if held else _HOLDS
         if anyway:
             timed[MISSING] = missing_of(entry, job, decision.names)
         if not decision.launch:
@@ -156,7 +156,11 @@ class Launching:
                 again_us = decision.again_us
                 if again_us is not None:
                     self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", waiting))
+                for tag, room_us in decision.room_us.items():  # one timer for all, before others: the oldest goes first
+                    self._timers.add(Timer(max(room_us, now + 1_000), "", of_tag(tag)))
                 return
+        if decision.unjudged:
+            timed[UNJUDGED] = "; ".join(decision.unjudged)
         if caught_up and entry.has_no_room:
             self._waiting.wait_for_place(entry, job, now, timed)
         elif caught_up and schedule.policies.overlap != "allow_all":
@@ -176,7 +180,7 @@ class Launching:
             now: microseconds since the epoch.
         """
         job = entry.jobs.get(generation)
-        if job is None or job.state == "pending_trigger" or entry.paused:
+        if job is None or job.state == PENDING_TRIGGER or entry.paused:
             return
         policies = entry.schedule.policies
         late = since_us(entry, job) + policies.timeout_us <= now
@@ -328,24 +332,28 @@ class Launching:
             expires_ms=None if more.get("by_hand") else expires_ms(schedule, job, starts_us),
         )
         promised = promised_us(schedule, job.planned_us) if given.promised is None else given.promised
-        rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
+        rated = not more.get("by_hand") and any(isinstance(one, Rate) and not one.tag for one in schedule.constraints)
         fire = fire_of(
             entry,
             generation=job.generation,
             planned_us=job.planned_us,
             at_us=now,
             verdict=LAUNCHED,
-            why=run_anyway_words(more[MISSING]) if more.get(MISSING) else "",
             key=key,
             **({"rated": True} if rated else {}),
             **({PROMISED: promised} if any(promised) else {}),
             **seen_of(entry, job),
-            **more,
+            **{**more, "why": run_anyway_words(more[MISSING]) if more.get(MISSING) else more.get(UNJUDGED, "")},
         )
         moves = (
             () if BACKFILL_OF in more else handed_over(entry, job, now)
         )  # its versions are past: new ones go on where they stand
-        self._journal.note_together(fire, ("send", with_extra(encode(command), command.extra).decode()), *moves)
+        counted = [] if more.get("by_hand") else [tag for tag in entry.tags if tag in self._state.launches]
+        counts: list[Change] = [(RATED, counted, now)] if counted else []
+        sent = with_extra(encode(command), command.extra).decode()
+        self._journal.note_together(fire, ("send", sent), *counts, *moves)
+        if self._runs.load is not None:
+            self._runs.load.launch(work.queue, now)
         if starts_us > now and is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
 
@@ -398,16 +406,17 @@ class Launching:
         for run in [run for run in entry.runs.values() if run.key.time_us > now or _is_skipped(run)]:
             self._journal.note_together(*closes_launch(entry, run, now))
 
-    def outlive(self, entry: Entry) -> None:
-        """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end.
+    def outlive(self, entry: Entry, *, retagged: bool = False) -> None:
+        """Keeps in mind of which handler and tags the runs of a schedule are that goes, or gets others: they are active until they end.
 
         What is known of them is said again: a snapshot in the making would have told of that with the schedule.
+
+        Args:
+            entry: the schedule, as it was.
+            retagged: it gets other tags, so that it must be known of each run that it had none.
         """
-        found: dict[str, list[TaskKey]] = defaultdict(list)
-        for run in entry.runs.values():
-            found[self._state.handlers.get(run.key, entry.handler)].append(run.key)
-        for handler, keys in found.items():
-            self._journal.note(RUNS_OF, handler, keys)
+        for (handler, tags), keys in self._runs.launched_as(entry).items():
+            self._journal.note(RUNS_OF, handler, keys, *([tags] if tags or retagged else []))
 
     def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
         """Forgets what a schedule has waited for.
@@ -422,14 +431,35 @@ class Launching:
                 entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
             )
 
-    def waiting(self, handler: str, name: str = "") -> list[str]:
-        """Schedules with jobs that are looked at again when a run of a handler has ended, by name.
+    def groups(self, key: TaskKey) -> Groups:
+        """Returns what an active run counts for."""
+        return self._runs.groups(key)
+
+    def calm(self, load: Load, now: int) -> list[str]:
+        """Takes new figures of the load; schedules with jobs that may be launched by them. Each limit is judged once.
 
         Args:
-            handler: of the run.
+            load: the figures.
+            now: microseconds since the epoch.
+        """
+        self._runs.load = load
+        situation = Situation(now, load=load)
+        return self.waiting([one for one in self._waiting.loads if one.judge(situation, now).met])
+
+    def waiting(self, groups: Iterable[str | MaxLoad], name: str = "") -> list[str]:
+        """Schedules with jobs that are looked at again when a run has ended, those whose first job waits for longest first.
+
+        Args:
+            groups: what the run counted for, or limits of the load that hold by now.
             name: of the schedule that it was of, which is looked at in any case; empty: that is gone.
         """
-        return sorted({*self._waiting.of_handler(handler), *([name] if name else ())})
+
+        def since(name: str) -> tuple[int, str]:
+            entry = self._state.entries.get(name)
+            jobs = entry.jobs.values() if entry is not None else ()
+            return min((job.first_us for job in jobs if job.state != PENDING_TRIGGER), default=0), name
+
+        return sorted({*self._waiting.of_groups(groups), *([name] if name else ())}, key=since)
 
     def look_again(self, name: str, now: int) -> None:
         """Looks again at all jobs of a schedule that wait for the end of a run; what waits for a time has a timer.
@@ -441,19 +471,13 @@ class Launching:
         entry = self._state.entries.get(name)
         if entry is None:
             return
-        asks = bool(entry.jobs) and asks_for_runs(entry.schedule)
+        asks = bool(entry.jobs) and bool(groups_asked(entry.schedule))
         for job in [job for job in entry.jobs.values() if asks or job.state == PENDING_LAUNCH]:
             if self._journal.full:
                 self._timers.add(Timer(now, name, "again", job.generation))
             else:
                 self.again(entry, job.generation, now)
         self._waiting.looked_at(entry)
-
-    # -- what others look at --------------------------------------------------------------------------------------------
-
-    def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
-        runs, handler = self._runs, entry.handler
-        return Situation(job.first_us, runs.active(handler, now), runs.last_success_us(handler), entry.launches_us)
 
 
 def _cancelled(entry: Entry, run: Run, reason: tuple[str, str]) -> Change:

@@ -15,7 +15,7 @@ from scylla_spark.core.plan.backfilling import NEXT_RUN, Backfilling
 from scylla_spark.core.plan.begun_runs import BegunRuns
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
-from scylla_spark.core.plan.commands.definitions import Definitions
+from scylla_spark.core.plan.commands.definitions import LOAD_KEY, Definitions
 from scylla_spark.core.plan.commands.happenings import Happenings
 from scylla_spark.core.plan.commands.obeying import AtOnce, Obeying, Stepwise
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
@@ -26,6 +26,7 @@ from scylla_spark.core.plan.defects import Defect, Defects
 from scylla_spark.core.plan.ended_runs import EndedRuns
 from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.load import Load
 from scylla_spark.core.plan.missing_handlers import MissingHandlers
 from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
@@ -83,6 +84,7 @@ class Planner:
         self._groups = GroupWriter(journal, fence, now)
         self._snapshots = SnapshotWriter(journal, self._groups)
         self._runs = HandlerRuns(journal)
+        self._runs.load = Load(now)
         self._launching = Launching(journal, timers, self._runs)
         self._backfilling = Backfilling(journal, timers, self._launching)
         self._watching = Watching(journal, timers, self._launching)
@@ -140,7 +142,7 @@ class Planner:
         return Obeying(self._journal, groups, answers, stepwise, at_once, self._defects.note)
 
     def _load(self, entry: Entry) -> None:
-        self._runs.load(entry)  # first: limits of others count them, whatever is wrong with this one
+        self._runs.take_over(entry)  # first: limits of others count them, whatever is wrong with this one
         self._definitions.load(entry)
         failpoint.reach("plan.load", entry.name)
         self._watching.load(entry)
@@ -293,6 +295,17 @@ class Planner:
             self._defects.guarded(entry.name, partial(self._missing.missing, entry, now), now)
             self.rest(now)
 
+    def take_load(self, load: Load, now: int) -> None:
+        """Takes new figures of what queues have to do.
+
+        Args:
+            load: the figures.
+            now: microseconds since the epoch.
+        """
+        for name in self._launching.calm(load, now):
+            self._defects.guarded(name, partial(self._launching.look_again, name, now), now)
+            self.rest(now)
+
     def rest(self, now: int) -> None:
         """Writes what is decided, if it is much; to be called between two inputs."""
         self._groups.rest(now)
@@ -338,6 +351,11 @@ class Planner:
     def next_wake_us(self) -> int | None:
         """Returns when `tick` has something to do; None: never, as things are."""
         return self._timers.next_us
+
+    @property
+    def load(self) -> Load | None:
+        """Returns the newest figures of the load; None: no schedule waits for less of it, so nothing need ask for them."""
+        return self._runs.load if self._definitions.listeners.get(LOAD_KEY) else None
 
     @property
     def wants_facts(self) -> bool:
@@ -393,6 +411,9 @@ class Planner:
     def _timer(self, timer: Timer, now: int) -> None:
         if timer.kind == ANSWER:
             self._answers.give(timer.number)
+            return
+        if timer.kind.startswith("tag:"):
+            self._ended.room((timer.kind,), now)
             return
         if timer.kind in TIMERS:
             self._noticing.timer(timer, now)

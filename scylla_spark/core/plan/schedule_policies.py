@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from scylla_spark.core.plan.constraint import Concurrency, LastRun
+from scylla_spark.core.plan.constraint import Concurrency, LastRun, MaxLoad, tags_counted
+from scylla_spark.core.plan.handler_runs import of_handler, of_tag
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Run
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
@@ -38,9 +39,17 @@ def no_place_words(entry: Entry) -> str:
     )
 
 
-def asks_for_runs(schedule: Schedule) -> bool:
-    """Returns True if a constraint of a schedule looks at runs of its handler, so that the end of one may change what it says."""
-    return any(isinstance(one, Concurrency | LastRun) for one in schedule.constraints)
+def groups_asked(schedule: Schedule) -> set[str | MaxLoad]:
+    """Returns what else than time may change what the constraints of a schedule say: ends of runs of a group, and figures of the load."""
+    of_work = any(
+        isinstance(one, LastRun) or (isinstance(one, Concurrency) and not one.tag) for one in schedule.constraints
+    )
+    loads = (one for one in schedule.constraints if isinstance(one, MaxLoad))
+    return {
+        *loads,
+        *map(of_tag, tags_counted(schedule.constraints)),
+        *([of_handler(schedule.work.handler)] if of_work else []),
+    }
 
 
 def is_exclusive(schedule: Schedule) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.schedule_policies import asks_for_runs, may_wait_alone, since_us
+from scylla_spark.core.plan.constraint import MaxLoad
+from scylla_spark.core.plan.schedule_policies import groups_asked, may_wait_alone, since_us
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.schedule_entry import (
     MOST_KEPT,
@@ -36,7 +37,7 @@ class WaitingJobs:
         self._journal = journal
         self._timers = timers
         self._say = verdicts.say
-        self._by_handler: dict[str, set[str]] = defaultdict(set)  # handler → schedules with jobs that wait for its runs
+        self._by_group: dict[str | MaxLoad, set[str]] = defaultdict(set)  # group of runs, or limit → who waits for it
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log: all its jobs that wait are looked at."""
@@ -46,14 +47,20 @@ class WaitingJobs:
                 self._timers.add(Timer(0, entry.name, "again", job.generation))
                 self._limit_wait(entry, job)
 
-    def of_handler(self, handler: str) -> set[str]:
-        """Schedules with jobs that may wait for the end of a run of a handler."""
-        return self._by_handler.get(handler, set())
+    @property
+    def loads(self) -> list[MaxLoad]:
+        """Returns the limits of the load that jobs may wait for, each once."""
+        return [one for one, names in self._by_group.items() if names and isinstance(one, MaxLoad)]
+
+    def of_groups(self, groups: Iterable[str | MaxLoad]) -> set[str]:
+        """Schedules with jobs that may wait for the end of a run of some groups, or for less load."""
+        return {name for group in groups for name in self._by_group.get(group, ())}
 
     def looked_at(self, entry: Entry) -> None:
         """All jobs of a schedule were looked at: none may wait any more."""
         if all(job.state == PENDING_TRIGGER for job in entry.jobs.values()):
-            self._by_handler[entry.handler].discard(entry.name)
+            for group in groups_asked(entry.schedule):
+                self._by_group[group].discard(entry.name)
 
     def collected(self, entry: Entry, job: Job, joined: int = 0) -> None:
         """A job that waits to be launched has seen more.
@@ -148,9 +155,9 @@ class WaitingJobs:
         self._limit_wait(entry, held)
 
     def _waits(self, entry: Entry) -> None:
-        """A job of a schedule waits: the end of any run of its handler may be what it waits for."""
-        if asks_for_runs(entry.schedule):
-            self._by_handler[entry.handler].add(entry.name)
+        """A job of a schedule waits: the end of any run that its constraints look at may be what it waits for."""
+        for group in groups_asked(entry.schedule):
+            self._by_group[group].add(entry.name)
 
     def _limit_wait(self, entry: Entry, job: Job) -> None:
         """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""

@@ -15,7 +15,7 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import Entry, LaneState
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER, first_reason
@@ -49,7 +49,7 @@ _DUE = {
 
 
 class Description:
-    """Shows metrics, `/status`, `/handlers`, `/lane?ordering_id=`, `/explain?…` and `/attempt?…` of one dispatcher, read-only.
+    """Shows metrics, `/status`, `/load`, `/handlers`, `/lane?ordering_id=`, `/explain?…` and `/attempt?…` of one dispatcher, read-only.
 
     Args:
         dispatcher: whose state it is.
@@ -66,6 +66,7 @@ class Description:
     def _routes(self) -> dict[str, Route]:
         return {
             "/status": Route(lambda _query: self._ask(self._status, "status")),
+            "/load": Route(lambda _query: self._ask(describe_load, "load")),
             "/handlers": Route(lambda _query: self._ask(self._handlers, "handlers")),
             "/lane": Route(self._lane, ("ordering_id",)),
             "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
@@ -124,6 +125,34 @@ def describe_due(engine: Engine, now: int) -> dict[str, float]:
         "overdue": overdue,
         "oldest_ready_seconds": max(now - min(since, default=now), 0) / 1e6,
     }
+
+
+def describe_load(engine: Engine, now: int) -> dict[str, Any]:
+    """Load of each queue, for constraints of schedules: heads of lanes that are due, how long the oldest waits, and tasks that run.
+
+    Args:
+        engine: of this dispatcher, asked in its thread.
+        now: microseconds since the epoch.
+
+    Returns:
+        Also the partitions whose tasks are counted: those that are being taken are left out.
+    """
+    heads = [place.lane.active for place in islice(engine.due(), _MOST_DUE) if place.lane.active is not None]
+    ready = Counter(head.data.queue for head in heads)
+    running = Counter(run.entry.data.queue for run in engine.runs.values())
+    since_us = dict[str, int]()
+    for head in heads:
+        since_us[head.data.queue] = min(head.planned_us, since_us.get(head.data.queue, now))
+    queues = {
+        name: {
+            "ready": ready[name],
+            "running": running[name],
+            "oldest_ready_seconds": (now - since_us.get(name, now)) / 1e6,
+        }
+        for name in sorted(ready.keys() | running.keys())
+    }
+    active = [number for number, partition in sorted(engine.partitions.items()) if partition.state is ACTIVE]
+    return {"now": iso(now), "partitions": active, "queues": queues}
 
 
 def describe_lane(engine: Engine, now: int, ordering_id: str, shortages: Shortages = NO_SHORTAGES) -> dict[str, Any]:

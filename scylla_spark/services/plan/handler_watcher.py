@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -12,17 +11,13 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.host.http_get import AnswerError, fetch
-from scylla_spark.io.kafka.records_reader import LogReader
 from scylla_spark.log import get_logger
 from scylla_spark.services.daemon_threads import DaemonThreads
+from scylla_spark.services.plan.dispatchers import asked, owners
 
 log = get_logger("plan")
 
 _EVERY_US: Final = 10_000_000
-_TIMEOUT_S: Final = 5.0
-_LARGEST: Final = 4 * 1024 * 1024
 
 
 class HandlerWatcher:
@@ -65,28 +60,18 @@ class HandlerWatcher:
 
     def _told(self) -> set[str] | None:
         """The handlers of all dispatchers; None: one does not answer, or there is none, so that nothing is known to be missing."""
-        owners = self._owners()
-        if not all(owners):
+        found = owners(self._settings)
+        if not all(found):
             return None
-        answers = [_asked(address) for address in sorted(set(owners))]
+        answers = [_handlers(address) for address in sorted(set(found))]
         return None if None in answers else {name for names in answers for name in names or ()}
 
-    def _owners(self) -> list[str]:
-        """Returns where the owner of each partition serves its state; "": nobody owns it."""
-        tables = TableReader(self._settings.tables_path)
-        logs = LogReader(self._settings, tables.rules(), tables.marks)
-        try:
-            return [logs.owner(number) for number in range(self._settings.partitions)]
-        finally:
-            logs.close()
 
-
-def _asked(address: str) -> set[str] | None:
-    """The names that a dispatcher tells of; None: it gives no answer that can be read. Any program may answer there."""
+def _handlers(address: str) -> set[str] | None:
+    """The names that a dispatcher answers with; None: its answer cannot be read."""
     try:
-        rows = json.loads(fetch(f"{address}/handlers", timeout_s=_TIMEOUT_S, largest=_LARGEST))["handlers"]
-        return set(_names(rows))
-    except (AnswerError, ValueError, RecursionError, KeyError, TypeError):
+        return set(_names(asked(address, "/handlers")["handlers"]))
+    except (KeyError, TypeError):
         return None
 
 

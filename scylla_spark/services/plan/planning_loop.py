@@ -33,6 +33,7 @@ from scylla_spark.io.kafka.sole_table_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
 from scylla_spark.log import get_logger
 from scylla_spark.services.plan.handler_watcher import HandlerWatcher
+from scylla_spark.services.plan.load_watcher import LoadWatcher
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.notification_channels import channels_of
 from scylla_spark.services.plan.planner_clock import PlannerClock
@@ -76,6 +77,7 @@ class PlanTenure:
         self._snapshot_us = boot_us()
         self._tables = TableWatcher(settings)
         self._handlers = HandlerWatcher(settings)
+        self._load = LoadWatcher(settings)
         self._clock = PlannerClock()
         self._now = 0
         self._failure: BaseException | None = None
@@ -85,6 +87,7 @@ class PlanTenure:
         """Ends the connections."""
         self._tables.stop()
         self._handlers.stop()
+        self._load.stop()
         self._producer.close(timeout=10)
         self._consumer.close(autocommit=False)
 
@@ -256,6 +259,7 @@ class PlanTenure:
         self.planner.tick(self._now)
         self._tables.exchange(self.planner, self._now)
         self._handlers.exchange(self.planner, self._now)
+        self._load.exchange(self.planner, self._now)
 
     def _wait_ms(self) -> int:
         if self._acks:

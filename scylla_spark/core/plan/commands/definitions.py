@@ -15,10 +15,12 @@ from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.plan.commands.circles import Circles
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.commands.removal import check_losses
+from scylla_spark.core.plan.constraint import MaxLoad, Rate
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import is_same_work, read_schedule, stored_schedule
 from scylla_spark.core.plan.state.plan_log import GOES_ON, SUCCEEDED, Change
+from scylla_spark.core.plan.state.plan_state import RATE_KEY
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -32,6 +34,8 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.table_place import TablePlaces
 
+LOAD_KEY: Final = "load"
+"""The key of a schedule whose constraints look at the load."""
 MAX_DEFINITION_BYTES: Final = 256 * 1024
 Steps = Generator[str, None, tuple[dict[str, Any], list[TaskKey]]]
 """Yields the name of each schedule that is done; in the end, what became of all by name, and keys of runs that were taken back."""
@@ -135,8 +139,9 @@ class Definitions:
         taken_back: list[TaskKey] = []
         if old is not None and not goes_on:
             taken_back = self._let_go(old, now, "its schedule was changed")
-            if old.handler != schedule.work.handler:
-                self._launching.outlive(old)
+        retagged = old is not None and set(old.tags) != set(schedule.tags)
+        if old is not None and (retagged or old.handler != schedule.work.handler):
+            self._launching.outlive(old, retagged=retagged)
         keeps = paused and schedule.policies.on_pause != "drop"
         keys = _keys(schedule)
         fields = {
@@ -442,6 +447,9 @@ def _keys(schedule: Schedule) -> list[str]:
     """Returns what it listens to and is found by."""
     calendars = {leaf.times.calendar for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)}
     keys = [*keys_of(schedule.trigger), f"runs:{schedule.work.handler}", *(f"tag:{tag}" for tag in schedule.tags)]
+    rated = {one.tag for one in schedule.constraints if isinstance(one, Rate) and one.tag}
+    keys += [f"{RATE_KEY}{tag}" for tag in sorted(rated)]
+    keys += [LOAD_KEY] if any(isinstance(one, MaxLoad) for one in schedule.constraints) else []
     keys += [f"calendar:{name}" for name in sorted(calendars) if name]
     keys += [f"owner:{schedule.owner}"] if schedule.owner else []
     keys += ["starts"] if any(key.startswith("start:") for key in keys) else []

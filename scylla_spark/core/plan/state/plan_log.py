@@ -25,8 +25,8 @@ to start and end, and which have started in time; of a schedule that is told aga
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
 10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
 and schedules that run by request. 13: schedules whose jobs run after their job timeout, or that keep what comes during a
-pause; triggers on starts. A group is written as the lowest version that knows all its changes, at least 2; older readers read it, and
-stop before a newer one."""
+pause; triggers on starts; constraints on the load or on what a tag has launched, and what was launched under a tag. A group is written
+as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -48,6 +48,12 @@ RUN_ENDED: Final = "run_ended"
 """Kind of the change by which such a run of a schedule that is gone has ended; at its end stands when, if it has succeeded."""
 SUCCEEDED: Final = "succeeded"
 """Kind of the change of a snapshot that says when a handler succeeded last, of whichever schedule."""
+UNJUDGED: Final = "unjudged"
+"""Field of a fire: which constraints held only because they could not be judged."""
+RATED: Final = "rated"
+"""Kind of the change by which a run is launched under tags whose launches are counted."""
+LAUNCHES: Final = "launches"
+"""Kind of the change of a snapshot that says when runs were launched under a tag."""
 CAUGHT_UP: Final = "caught_up"
 """Field of a fire whose run no later one cancels, and of a schedule that is told again: numbers of such runs."""
 PROMISED: Final = "promised"
@@ -80,6 +86,8 @@ _SINCE: Final = {
     BEGUN: 13,
     BACKFILL: 9,
     BACKFILL_STANDS: 9,
+    RATED: 13,
+    LAUNCHES: 13,
 }
 _SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7, BACKFILL_OF: 9, GOES_ON: 11}
 _END_FIELDS: Final = 7
@@ -91,6 +99,9 @@ _BYTES_AND_REQUESTS: Final = 12
 _POLICIES_AND_STARTS: Final = 13
 _NEW_FIELDS: Final = frozenset({"onJobTimeout", "onPause"})
 """Fields of definitions that older planners cannot read."""
+_NEW_CONSTRAINTS: Final = ('"tag":', '"kind":"load"')
+"""Texts in definitions that have a constraint that older planners cannot read."""
+_TAGS_OF_RUNS: Final = 3  # where they stand in a change
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -197,6 +208,8 @@ def _version_of(change: Change) -> int:
         version = _LEAVES_KEPT
     if kind == END and len(change) > _END_FIELDS:
         version = _RUNS_LATER
+    if kind == RUNS_OF and len(change) > _TAGS_OF_RUNS:
+        version = _POLICIES_AND_STARTS
     if kind != "fire":
         version = max(version, _version_of_definition(fields.get("text", "")))
     return max([version, *(since for field, since in _SINCE_FIELD.items() if field in fields)])
@@ -209,6 +222,8 @@ def _version_of_definition(text: str) -> int:
         text: the definition, a JSON object; empty: there is none.
     """
     if any(f'"{name}"' in text for name in _NEW_FIELDS) and not _NEW_FIELDS.isdisjoint(from_json(text)):
+        return _POLICIES_AND_STARTS
+    if _has_new_constraint(text):
         return _POLICIES_AND_STARTS
     counts = '"after"' in text and ('"atLeast"' in text or '"absent"' in text)
     if not counts and not any(word in text for word in ('"batch"', '"manual"', '"minBytes"', '"started"')):
@@ -231,6 +246,11 @@ def _version_of_definition(text: str) -> int:
                 version = max(version, _ENDS_COUNTED)
             todo.append(of)
     return version
+
+
+def _has_new_constraint(text: str) -> bool:
+    held = from_json(text).get("constraints", ()) if any(one in text for one in _NEW_CONSTRAINTS) else ()
+    return any("tag" in one or one.get("kind") == "load" for one in held)
 
 
 def change_bytes(change: Change) -> int:

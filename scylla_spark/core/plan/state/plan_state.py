@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,9 @@ from scylla_spark.core.plan.state.plan_log import (
     ENTRY_JOB,
     ENTRY_PART,
     GOES_ON,
+    LAUNCHES,
     PROMISED,
+    RATED,
     RUN_ENDED,
     RUNS_OF,
     STARTED,
@@ -36,6 +38,8 @@ from scylla_spark.core.plan.times.breaks import Days
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import FAILURES
 
+RATE_KEY: Final = "rate:"
+"""Begins the key of a schedule that limits the rate of a tag."""
 ANSWER: Final = "answer"
 """Kind of the change that answers a request; a snapshot repeats those of which is known that they were carried out."""
 OK: Final = "ok"
@@ -46,6 +50,7 @@ OVERDUE: Final = "overdue"
 SILENT: Final = "silent"
 MOST_SUCCESSES: Final = 10_000  # of so many handlers it is known when they succeeded last
 MOST_BEGUN: Final = 100_000  # of so many tasks at once it is known that their start was reported
+MOST_TAGS_RATED: Final = 1_000  # of so many tags launches are counted
 MOST_ANSWERS: Final = 1_000  # of so many requests it is known that they were carried out
 _MOST_DONE: Final = 10  # schedules of one request of which the answer is kept
 MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
@@ -60,6 +65,8 @@ class PlanState:
         runs: key of a run that has not ended → name of its schedule, and generation.
         handlers: key of a run that has not ended and whose schedule is gone, or has another handler by now → the handler that it is of.
         begun: keys of tasks that were reported to triggers on starts, and have not ended; the newest last.
+        tags: key of a run that has not ended, and whose schedule is gone or has other tags by now → the tags that it was launched under.
+        launches: tag whose launches are counted → the latest of them, oldest first.
         successes: handler → when a run of it succeeded last, of whichever schedule.
         calendars: name → days, with what is told of them.
         queues: name → definition that was put.
@@ -81,6 +88,8 @@ class PlanState:
     runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
     handlers: dict[TaskKey, str] = field(default_factory=dict)
     begun: dict[TaskKey, None] = field(default_factory=dict)
+    tags: dict[TaskKey, tuple[str, ...]] = field(default_factory=dict)
+    launches: dict[str, tuple[int, ...]] = field(default_factory=dict)
     successes: dict[str, int] = field(default_factory=dict)
     calendars: dict[str, Days] = field(default_factory=dict)
     queues: StoredDefinitions = field(default_factory=StoredDefinitions)
@@ -128,6 +137,23 @@ class PlanState:
             if len(self.successes) > MOST_SUCCESSES:
                 del self.successes[next(iter(self.successes))]
 
+    def count_launches(self, keys: Iterable[str]) -> None:
+        """Counts launches under a tag from now on, if a schedule limits their rate.
+
+        Args:
+            keys: what the schedule listens to and is found by.
+        """
+        for key in keys:
+            if key.startswith(RATE_KEY):
+                self.set_launches(key.removeprefix(RATE_KEY), self.launches.get(key.removeprefix(RATE_KEY), ()))
+
+    def set_launches(self, tag: str, launches_us: Iterable[int]) -> None:
+        """Runs were launched under a tag at these times; of the tags that were not used for longest nothing is known."""
+        self.launches.pop(tag, None)
+        self.launches[tag] = tuple(launches_us)[-MOST_LAUNCHES_KEPT:]
+        if len(self.launches) > MOST_TAGS_RATED:
+            del self.launches[next(iter(self.launches))]
+
     def apply(self, change: Change) -> None:
         """Makes one change; of a schedule that is not there, nothing (it stands in a later part of a snapshot, or is gone)."""
         kind = change[0]
@@ -166,6 +192,7 @@ def _put(state: PlanState, change: Change) -> None:
                 old.silent_us,
             )
     state.entries[change[1]] = entry
+    state.count_launches(entry.keys)
 
 
 def _kept_tables(old: Entry, entry: Entry, change: Change) -> dict[int, Handed]:
@@ -181,6 +208,7 @@ def _entry(state: PlanState, change: Change) -> None:
     old = state.entries.get(entry.name)
     entry.backfills = old.backfills if old is not None else {}
     state.entries[entry.name] = entry
+    state.count_launches(entry.keys)
     state.note_success(entry.success_of or entry.handler, entry.last_success_us)
     for run in entry.runs.values():
         state.runs[run.key] = (entry.name, run.generation)
@@ -243,10 +271,13 @@ def _drop(state: PlanState, change: Change) -> None:
 def _runs_of(state: PlanState, change: Change) -> None:
     for key in change[2]:
         state.handlers[TaskKey(*key)] = change[1]
+        if len(change) > 3:
+            state.tags[TaskKey(*key)] = tuple(change[3])
 
 
 def _run_ended(state: PlanState, change: Change) -> None:
     handler = state.handlers.pop(TaskKey(*change[1]), None)
+    state.tags.pop(TaskKey(*change[1]), None)
     if handler is not None and len(change) > 2:
         state.note_success(handler, change[2])
 
@@ -263,6 +294,15 @@ def _begun(state: PlanState, change: Change) -> None:
 
 def _succeeded(state: PlanState, change: Change) -> None:
     state.note_success(change[1], change[2])
+
+
+def _rated(state: PlanState, change: Change) -> None:
+    for tag in change[1]:
+        state.set_launches(tag, (*state.launches.get(tag, ()), change[2]))
+
+
+def _launches(state: PlanState, change: Change) -> None:
+    state.set_launches(change[1], change[2])
 
 
 def _grave(state: PlanState, change: Change) -> None:
@@ -378,6 +418,7 @@ def _end(state: PlanState, entry: Entry, change: Change) -> None:
     handler = state.handlers.pop(
         TaskKey(*key), None
     )  # also of a run that a later part of a snapshot would have told of
+    state.tags.pop(TaskKey(*key), None)
     if entry.has_no_room:
         entry.held_us = max(entry.held_us, finished_us)
     run = entry.runs.pop(generation, None)
@@ -445,6 +486,8 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     RUN_ENDED: _run_ended,
     BEGUN: _begun,
     SUCCEEDED: _succeeded,
+    RATED: _rated,
+    LAUNCHES: _launches,
     ANSWER: _answer,
     "refuse": _nothing,
     AUDIT: _nothing,

@@ -256,6 +256,11 @@ class Entry:
         """Returns True if so many runs are active that no other is launched."""
         return len(self.runs) >= MOST_RUNS
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Its tags, each once."""
+        return tuple(dict.fromkeys(key.removeprefix("tag:") for key in self.keys if key.startswith("tag:")))
+
     def active(self) -> list[Run]:
         """Runs that policies count."""
         return [run for run in self.runs.values() if not run.by_hand and not run.cancelled]

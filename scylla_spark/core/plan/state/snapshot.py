@@ -16,6 +16,7 @@ from scylla_spark.core.plan.state.plan_log import (
     BEGUN,
     ENTRY_JOB,
     ENTRY_PART,
+    LAUNCHES,
     RUNS_OF,
     SUCCEEDED,
     TABLE_PART,
@@ -48,6 +49,7 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
     left = list(_runs_of(state, [key for key in state.handlers if key not in state.runs]))
     succeeded = [[SUCCEEDED, handler, at_us] for handler, at_us in state.successes.items()]
     begun = [[BEGUN, key, True] for key in state.begun]
+    launches = [[LAUNCHES, tag, launches_us] for tag, launches_us in state.launches.items()]
     unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
     answers = [[ANSWER, to, *answer] for to, answer in state.answers.items()]
     return [
@@ -55,6 +57,7 @@ def common_changes(state: PlanState) -> list[Sequence[Any]]:
         [RULE_REVISION, state.notices.rules.revision],
         *days,
         *succeeded,
+        *launches,
         *graves,
         *left,
         *begun,
@@ -88,12 +91,13 @@ def changes_of(state: PlanState, name: str) -> Iterator[Sequence[Any]]:
 
 def _runs_of(state: PlanState, keys: Iterable[TaskKey]) -> Iterator[Sequence[Any]]:
     """Yields which handlers runs are of that their schedule does not say that of (any more)."""
-    found: dict[str, list[TaskKey]] = defaultdict(list)
+    found: dict[tuple[Any, ...], list[TaskKey]] = defaultdict(list)
     for key in keys:
-        found[state.handlers[key]].append(key)
-    for handler, those in found.items():
+        tags = (state.tags[key],) if key in state.tags else ()
+        found[state.handlers[key], *tags].append(key)
+    for (handler, *more), those in found.items():
         for first in range(0, len(those), _MOST_KEYS):
-            yield RUNS_OF, handler, those[first : first + _MOST_KEYS]
+            yield RUNS_OF, handler, those[first : first + _MOST_KEYS], *more
 
 
 def _of_entry(entry: Entry) -> Iterator[Sequence[Any]]:

@@ -9,6 +9,9 @@
   the group last took us for a member.
 - Group leader: with the topic's metadata still under way, it assigns nothing to anybody.
 - All clients: names of hosts are resolved without a time limit, in the thread that waits for the broker.
+- All clients: the socket of a connection that fails stays open until Python looks for cyclic garbage. While a broker is away, that
+  is a descriptor for each try.
+- All clients: a TLS handshake has no time limit. A broker that falls silent meanwhile is never connected to again.
 - Consumer: what asks for offsets waits for ever where no time limit is given.
 - Group leader: a member that was away for longer than its session still claims what it had, and gets it at once, before the
   member that has it now has let go of it. (Java's members say in which generation they got what they claim.)
@@ -25,6 +28,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import KafkaConnectionError, LeaderNotAvailableError, RebalanceInProgressError
 from kafka.net.inet import KafkaNetSocket
+from kafka.net.transport import KafkaSSLTransport
 from kafka.producer.transaction_manager import TransactionManager, TransactionState
 
 from scylla_spark.clock import boot_us
@@ -34,6 +38,7 @@ from scylla_spark.log import get_logger
 log = get_logger("kafka")
 
 RESOLVE_S: Final = 3.0
+HANDSHAKE_S: Final = 10.0
 
 
 class _Transactions(TransactionManager):  # type: ignore[misc]
@@ -164,3 +169,38 @@ def _dns_lookup(_socket: KafkaNetSocket, host: str, port: int, raise_error: bool
 
 
 KafkaNetSocket.dns_lookup = _dns_lookup
+_sock_connect: Final = KafkaNetSocket.sock_connect
+_handshake: Final = KafkaSSLTransport.handshake
+
+
+async def _connect(
+    net_socket: KafkaNetSocket, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None
+) -> Any:
+    """As `KafkaNetSocket.sock_connect`; closes the socket where that fails."""
+    try:
+        return await _sock_connect(net_socket, net, sock, sockaddr, timeout_at=timeout_at)
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _handshake_in_time(transport: KafkaSSLTransport) -> None:
+    """As `KafkaSSLTransport.handshake`, within `HANDSHAKE_S`; closes the socket where that fails."""
+    sock, net = transport._sock, transport._net  # noqa: SLF001 - its own method
+
+    def give_up() -> None:
+        with suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of TLS would let the handshake go on without it
+
+    limit = net.call_later(HANDSHAKE_S, give_up)
+    try:
+        await _handshake(transport)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        net.cancel(limit)
+
+
+KafkaNetSocket.sock_connect = _connect
+KafkaSSLTransport.handshake = _handshake_in_time

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from scylla_spark.core.tasks.output import OutputTerms
 from scylla_spark.errors import ArgumentError, ConfigError, ConflictError
 from scylla_spark.executors.local import supervisor
 from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.handlers.log_ring import LogMemory
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
@@ -316,9 +320,82 @@ threading.Event().wait()
         with pytest.raises(ConfigError, match="ended with code 4"):
             LocalPool([str(module)]).start(lambda _: None)
 
+    @pytest.mark.parametrize("step", ["os.eventfd", "selectors.DefaultSelector"])
+    def test_a_start_without_descriptors_is_an_error_and_no_wait(self, monkeypatch, step):
+        raised = []
+
+        def start():
+            try:
+                LocalPool([HANDLERS]).start(lambda _: None)
+            except OSError as error:
+                raised.append(error.errno)
+
+        monkeypatch.setattr(step, _too_many_files)
+        starting = threading.Thread(target=start, daemon=True)
+        starting.start()
+        starting.join(20)
+        assert raised == [errno.EMFILE]
+
+    def test_descriptors_beyond_the_first_thousand_are_waited_for_like_others(self, tmp_path, request):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, hard), hard))
+        request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+        module = tmp_path / "handlers_with_files.py"
+        module.write_text(
+            "import os\nfrom scylla_spark import handler\nfiles = [os.dup(1) for _ in range(1_100)]\n"
+            '@handler("count")\ndef count(task):\n    return len(files)\n'
+        )
+        open_files = [os.dup(1) for _ in range(1_100)]
+        try:
+            running = Running(LocalPool([str(module)], min_children=0))
+            try:
+                assert running.one("count").result == "1100"
+            finally:
+                running.executor.stop(drain_s=0)
+        finally:
+            for number in open_files:
+                os.close(number)
+
+    def test_a_child_without_memory_for_its_lines_is_replaced_and_others_work_on(self, tmp_path):
+        go, keeper = tmp_path / "go", _KeepsLinesOfSome()
+        pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, min_children=0)
+        pool.keep_logs(keeper)
+        running = Running(pool)
+        try:
+            first = invocation("wait_for_file", str(go))
+            pool.submit([first])
+            assert holds(lambda: first.id in pool.running())
+            keeper.refusals = 2
+            assert running.one("noop").outcome == "succeeded"
+            assert keeper.refusals == 0
+            assert len(pool._supervisor.children) == 2, "a child that never was would be waited for, and end all others"
+            go.touch()
+            assert running.wait([first])[0].outcome == "succeeded"
+        finally:
+            pool.stop(drain_s=0)
+
     def test_second_start_is_refused(self, make_pool):
         with pytest.raises(ConflictError):
             make_pool().executor.start(lambda _: None)
+
+
+class _KeepsLinesOfSome:
+    """A LogKeeper that has no descriptors at first."""
+
+    refusals = 0
+
+    def open(self, _child) -> int:
+        if self.refusals:
+            self.refusals -= 1
+            _too_many_files()
+        return LogMemory.create_fd(head=4_096, rest=4_096, line=1_024)
+
+    def close(self, _child) -> None:
+        """Nothing is read."""
+
+
+def _too_many_files(*_: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def _me() -> int:

@@ -1,6 +1,8 @@
 """Which children get which calls, without processes: the crews of a pool whose children do nothing by themselves."""
 
+import errno
 import json
+import os
 import struct
 
 import pytest
@@ -129,3 +131,22 @@ def test_calls_that_find_a_child_keep_no_other_crew_from_starting_one(nursery):
     supervisor.submit([invocation("noop"), waiting := invocation("loop")])
     assert supervisor.hand_out(now)
     assert [child.calls for child, _, _ in nursery.of("async/loop")] == [{1: [waiting]}]
+
+
+def test_a_child_for_which_there_are_no_descriptors_is_tried_again_and_others_work_on(nursery, monkeypatch):
+    supervisor, now = Supervisor(LIMITS, HANDLERS, nursery), boot_us()
+    supervisor.hand_out(now)
+    open_files = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedMemory, "__init__", _too_many_files)
+        supervisor.submit([first := invocation("noop"), waiting := invocation("loop")])
+        assert supervisor.hand_out(now)
+        assert not supervisor.grow(now + 999_999)
+    assert [list(child.calls.values()) for child, _, _ in nursery.ends] == [[[first]]]
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert supervisor.grow(now + 1_000_000)
+    assert [child.calls for child, _, _ in nursery.of("async/loop")] == [{1: [waiting]}]
+
+
+def _too_many_files(*_):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

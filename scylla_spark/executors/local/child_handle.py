@@ -52,6 +52,9 @@ class ChildHandle:
         executor: name of the executor that it serves.
         on_loop: whether its calls run at once, on an event loop.
 
+    Raises:
+        OSError: there are no descriptors, or no memory, for it.
+
     Attributes:
         number: which child this is, for the forkserver.
         calls: unfinished calls by their number, in the order sent.
@@ -87,7 +90,11 @@ class ChildHandle:
         self.sock, self._theirs = socket.socketpair()
         self.sock.setblocking(False)
         self._slot_fd = SharedMemory.create_fd()
-        self.slot = SharedMemory(self._slot_fd)
+        try:
+            self.slot = SharedMemory(self._slot_fd)
+        except OSError:
+            os.close(self._slot_fd)
+            raise
         self._reader = FrameReader(fast_json.load, longest=MAX_FRAME_BYTES)
         self._next = 1
         self._claimed = 0  # the highest claim that was seen and can be

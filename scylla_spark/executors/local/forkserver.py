@@ -74,13 +74,15 @@ class Forkserver:
         self._wake, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+        self._woken = _poll(self._wake)
+        self._ready = _poll(self._wake, control.fileno())
 
     def serve(self) -> None:
         """The main loop; returns when the pool is gone."""
         while True:
             now = boot_us()
-            timeout = max(0, min(self._kill_at.values()) - now) / 1e6 if self._kill_at else None
-            ready, _, _ = select.select([self._control.fileno(), self._wake], [], [], timeout)
+            timeout_ms = max(0, min(self._kill_at.values()) - now) / 1000 if self._kill_at else None
+            ready = dict(self._ready.poll(timeout_ms))
             if self._wake in ready:
                 os.read(self._wake, 4096)
             self._reap()
@@ -118,7 +120,7 @@ class Forkserver:
                 pid
             ) in self._pids.values():  # again and again: a new child has no group yet, and one that obeys ignores it
                 _kill_group(pid, signal.SIGTERM)
-            if select.select([self._wake], [], [], 0.02)[0]:
+            if self._woken.poll(20):
                 os.read(self._wake, 4096)
             self._reap()
 
@@ -192,6 +194,14 @@ class Forkserver:
     def _say(self, *message: object) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(message).encode())
+
+
+def _poll(*descriptors: int) -> select.poll:
+    """Waits for input. `select.select` refuses numbers from 1,024, which descriptors have where handler modules open many files."""
+    found = select.poll()
+    for descriptor in descriptors:
+        found.register(descriptor, select.POLLIN)
+    return found
 
 
 def describe_handler(name: str, entry: Handler) -> list[Any]:

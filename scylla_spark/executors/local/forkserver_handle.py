@@ -6,13 +6,13 @@ import contextlib
 import json
 import logging
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -224,7 +224,7 @@ class ForkserverHandle:
 
     def _introduction(self, until_us: int) -> dict[str, HandlerInfo]:
         handlers: dict[str, HandlerInfo] = {}
-        while select.select([self.control], [], [], max(0, until_us - boot_us()) / 1e6)[0]:
+        while wait([self.control], max(0, until_us - boot_us()) / 1e6):
             data = self.control.recv(MESSAGE_BYTES)
             if not data:
                 raise self._ended()

@@ -7,6 +7,7 @@ import logging
 import os
 import selectors
 import signal
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -222,19 +223,29 @@ class LocalPool:
 
     def spawn(self, child: ChildHandle) -> None:
         """Has a child forked for `child`."""
-        log_fd = self._logs.open(child) if self._logs is not None else None
-        desk, way = self._output_desk, None
-        try:
-            way = desk.open(child.number, partial(_has, child)) if desk is not None else None
-            self._forkserver.fork(child.number, *child.hand_over(), log_fd, way, on_loop=child.on_loop)
-        except OSError:
-            self._forkserver_died = True
-        child.handed_over()
-        if way is not None:
-            way.close()
-        if log_fd is not None:
-            os.close(log_fd)
-        self._selector.register(child.sock, _READ, child)
+        with contextlib.ExitStack() as passed:
+            passed.callback(child.handed_over)
+            try:
+                log_fd, way = self._ways_of(child, passed)
+            except (OSError, RuntimeError) as error:  # too many open files, or threads
+                _log.warning("a child process cannot be started, which is tried again: %s", str(error))
+                self._bury(child, 1, boot_us())
+                return
+            self._selector.register(child.sock, _READ, child)
+            try:
+                self._forkserver.fork(child.number, *child.hand_over(), log_fd, way, on_loop=child.on_loop)
+            except OSError:
+                self._forkserver_died = True
+
+    def _ways_of(self, child: ChildHandle, passed: contextlib.ExitStack) -> tuple[int | None, socket.socket | None]:
+        """Descriptors for the child's lines and files, which `passed` closes here."""
+        log_fd = way = None
+        if self._logs is not None:
+            log_fd = self._logs.open(child)
+            passed.callback(os.close, log_fd)
+        if self._output_desk is not None:
+            way = passed.enter_context(self._output_desk.open(child.number, partial(_has, child)))
+        return log_fd, way
 
     def kill_child(self, number: int, grace_ms: int) -> None:
         """Has the child's process group killed."""
@@ -243,20 +254,14 @@ class LocalPool:
     # ---- the pool's thread ----
 
     def _main(self) -> None:
-        try:
-            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._forkserver = self._new_forkserver()
-        except BaseException as error:
-            self._error = error
-            os.close(self._wake)
-            self._started.set()
-            return
-        with selectors.DefaultSelector() as self._selector:
-            self._supervisor = Supervisor(self._limits, self._forkserver.handlers, self, self.executor)
-            self._selector.register(self._wake, _READ)
-            self._selector.register(self._forkserver.control, _READ)
-            self._supervisor.grow(boot_us())
-            self._started.set()
+        with contextlib.ExitStack() as opened:
+            try:
+                self._open(opened)
+            except BaseException as error:
+                self._error = error
+                return
+            finally:
+                self._started.set()
             hard_us = round(1000 * self._limits.grace_ms + 2e6)
             while not self._supervisor.stopping or not (
                 self._supervisor.finished or boot_us() > self._supervisor.stopping + hard_us
@@ -265,11 +270,26 @@ class LocalPool:
                     self._turn()
                 except Exception:  # a defect of ours: say so and go on, for the sake of all other tasks
                     _log.exception("the pool's thread stumbled")
+                    self._hand_on()
                     threading.Event().wait(_STUMBLE_S)
             self._forkserver.close()
             with self._lock:
                 self._bury_all()
             self._hand_on()
+
+    def _open(self, opened: contextlib.ExitStack) -> None:
+        """Imports the handlers and starts the first children; what it has opened is closed with `opened`."""
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        opened.callback(self._close_wake)
+        self._selector = opened.enter_context(selectors.DefaultSelector())
+        self._forkserver = self._new_forkserver()
+        opened.callback(lambda: self._forkserver.close())  # it may be another one by then
+        self._supervisor = Supervisor(self._limits, self._forkserver.handlers, self, self.executor)
+        self._selector.register(self._wake, _READ)
+        self._selector.register(self._forkserver.control, _READ)
+        self._supervisor.grow(boot_us())
+
+    def _close_wake(self) -> None:
         with self._lock:
             os.close(self._wake)
             self._wake = -1

@@ -31,7 +31,7 @@ class Nursery(Protocol):
     """Where children come from and end."""
 
     def spawn(self, child: ChildHandle) -> None:
-        """Starts the child of `child`; if that fails, its death is reported like any other."""
+        """Starts the child of `child`; if that fails, its death is reported like any other, and nothing is raised."""
 
     def kill_child(self, number: int, grace_ms: int) -> None:
         """Ends a child and its process group."""
@@ -182,15 +182,26 @@ class Supervisor:
             return False
         grew = False
         for name, crew in self._crews.items():
-            for _ in range(crew.missing(now) if now >= crew.spawn_from_us else 0):
-                child = ChildHandle(self._next_number, now, self.limits.longest_ms, executor=name, on_loop=crew.on_loop)
-                self._next_number += 1
-                self.children[child.number] = crew.children[child.number] = child
-                self._nursery.spawn(child)
+            for _ in range(crew.missing(now)):
+                if now < crew.spawn_from_us:
+                    break
+                self._start_child(name, crew, now)
                 grew = True
         if grew:
             self.fill(now)
         return grew
+
+    def _start_child(self, name: str, crew: Crew, now: int) -> None:
+        number = self._next_number
+        self._next_number += 1
+        try:
+            child = ChildHandle(number, now, self.limits.longest_ms, executor=name, on_loop=crew.on_loop)
+        except OSError as error:  # such as too many open files: what runs must go on, and its outcomes be handed on
+            _log.warning("a child process cannot be started, which is tried again: %s", str(error))
+            crew.spawn_from_us = now + _LONGEST_TICK_US
+            return
+        self.children[number] = crew.children[number] = child
+        self._nursery.spawn(child)
 
     # ---- results in ----
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Hashable, Sequence
 from typing import Final
@@ -36,8 +37,13 @@ class WorkerLines:
     def open(self, child: Hashable) -> int:
         """A descriptor of the memory for the lines of a child, which the caller closes."""
         fd = LogMemory.create_fd(head=self._terms.head, rest=self._terms.tail, line=self._terms.line)
+        try:
+            memory = LogMemory(fd)
+        except OSError:
+            os.close(fd)
+            raise
         with self._lock:
-            self._memories[child] = LogMemory(fd)
+            self._memories[child] = memory
         return fd
 
     def close(self, child: Hashable) -> None:

@@ -146,7 +146,11 @@ class AttemptLogs(Collector):
     def open(self, child: Hashable) -> int:
         """A descriptor of the memory for the lines of a child, which the caller closes."""
         fd = memory_fd(self._bounds)
-        self.read(child, fd)
+        try:
+            self.read(child, fd)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
 
     def read(self, child: Hashable, fd: int) -> None:

@@ -42,15 +42,16 @@ class _Child:
 
     Attributes:
         number: by which the other process knows it.
-        fd: of its memory.
+        fd: of its memory, a duplicate.
         memory: mapped here, to see whether it holds anything.
         dead: whether it is.
         told: what of it the other process was told.
     """
 
     def __init__(self, number: int, fd: int) -> None:
-        self.number, self.fd = number, fd
+        self.number = number
         self.memory = LogMemory(fd)
+        self.fd = os.dup(fd)
         self.dead = False
         self.told: set[str] = set()
 
@@ -94,10 +95,14 @@ class LogsApart(Collector):
 
     def open(self, child: Hashable) -> int:
         """A descriptor of the memory for the lines of a child, which the caller closes."""
-        fd = memory_fd(self._settings.logs)
+        fd, number = memory_fd(self._settings.logs), next(self._numbers)
+        try:
+            known = _Child(number, fd)
+        except OSError:
+            os.close(fd)
+            raise
         with self._lock:
-            number = next(self._numbers)
-            self._children[child] = self._all[number] = _Child(number, os.dup(fd))
+            self._children[child] = self._all[number] = known
         return fd
 
     def close(self, child: Hashable) -> None:

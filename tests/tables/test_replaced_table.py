@@ -2,15 +2,16 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.records.fact import Fence
 from scylla_spark.core.tables.progress import Mark
-from scylla_spark.errors import UnreachableError
+from scylla_spark.errors import ConflictError, UnreachableError
 from scylla_spark.io.delta.new_tables import delta_schema
 from scylla_spark.io.delta.replaced_table import ReplacedTable
 from scylla_spark.io.delta.rows import progress_row
@@ -73,3 +74,27 @@ def test_a_place_that_cannot_be_reached_is_an_error_of_ours(readers, monkeypatch
     monkeypatch.setattr("deltalake.write_deltalake", fails)
     with pytest.raises(UnreachableError, match="no route to the store"):
         ReplacedTable(readers, PROGRESS).replace([])
+
+
+def test_a_writer_that_another_one_has_overtaken_makes_no_mark_fall(readers):
+    frozen, other = ReplacedTable(readers, PROGRESS), ReplacedTable(TableReader(readers.path), PROGRESS)
+    frozen.replace([row("tasks", Mark(tasks_offset=1))])
+    other.replace([row("tasks", Mark(tasks_offset=9))])
+    with pytest.raises(ConflictError, match="Another process has written the table 'progress'"):
+        frozen.replace([row("tasks", Mark(tasks_offset=2))])
+    other.vacuum()
+    other.replace([row("tasks", Mark(tasks_offset=10))])
+    assert readers.marks()["tasks", 0].tasks_offset == 10
+
+
+def test_no_replaced_file_outlives_its_retention_also_if_no_checkpoint_names_it(readers):
+    place, table = f"{readers.path}/progress", ReplacedTable(readers, PROGRESS)
+    properties = {"delta.checkpointInterval": "2", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    DeltaTable(place).alter.set_table_properties(properties)
+    for offset in range(7):
+        table.replace([row("tasks", Mark(tasks_offset=offset))])
+    table.vacuum()
+    assert [str(file) for file in Path(place).glob("*.parquet")] == [
+        f.removeprefix("file://") for f in DeltaTable(place).file_uris()
+    ]
+    assert readers.marks()["tasks", 0].tasks_offset == 6

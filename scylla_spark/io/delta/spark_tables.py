@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.io.delta.deployment_record import (
     stored_rows,
 )
+from scylla_spark.io.delta.log_place import STORE_LIMIT
 from scylla_spark.io.delta.replaced_table import ReplacedTable
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
@@ -86,11 +88,13 @@ class Tables:
     Args:
         spark: the session.
         path: folder or URI under which they lie.
+        limit: time limit of a request to a store that Spark does not send, repeats included.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, limit: timedelta = STORE_LIMIT) -> None:
         self.spark = spark
         self.path = path.rstrip("/")
+        self._limit = limit
         self.before_commit: Callable[[], None] = _nothing  # of rows or progress; may wait or raise
         self._clustered: set[str] = set()  # names of the tables that are known to be clustered
         self._replaced: dict[str, ReplacedTable] = {}
@@ -196,7 +200,7 @@ class Tables:
         """Says in a table's log by which columns its files are clustered: tables are made without Spark, which cannot say it."""
         if table.name in self._clustered:
             return
-        if "clustering" not in TableReader(self.path).features(table):
+        if "clustering" not in TableReader(self.path, self._limit).features(table):
             self.before_commit()
             self.spark.sql(f"ALTER TABLE {self.sql_name(table)} CLUSTER BY ({', '.join(table.clustered_by)})")
         self._clustered.add(table.name)
@@ -238,7 +242,7 @@ class Tables:
             table: one of `REPLACED`.
         """
         if table.name not in self._replaced:
-            self._replaced.setdefault(table.name, ReplacedTable(TableReader(self.path), table))
+            self._replaced.setdefault(table.name, ReplacedTable(TableReader(self.path, self._limit), table))
         return self._replaced[table.name]
 
 

@@ -100,7 +100,7 @@ class Ingest:
         self.settings = settings
         self.finished = False
         self._failure: Exception | None = None
-        self.tables = Tables(spark, settings.tables_path)
+        self.tables = Tables(spark, settings.tables_path, settings.tables.store_timeout)
         self.results: dict[str, BatchResult] = {}
         self.metrics = IngestMetrics()
         self._rules = Rules(settings.partitions)

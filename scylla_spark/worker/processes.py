@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import socket
+import struct
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -29,6 +32,7 @@ _LOOK_S: Final = 0.1
 _END_LOOK_S: Final = 0.005
 _GOODBYE_S: Final = 1.0
 _START_S: Final = 120.0
+_HALF_SAID_S: Final = 30  # without another byte of a message that has begun
 _CANCEL_US: Final = 5_000_000  # what a handler may go on for whose lease is lost
 _SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may deadlock
 
@@ -65,6 +69,7 @@ class ChildPlace:
             if self._closed:
                 return
             ours, theirs = _SPAWN.Pipe()
+            _limit_pauses(ours)
             self._process = _SPAWN.Process(
                 target=child.main,
                 args=(theirs, self._memory, os.getpid(), self._source),
@@ -117,6 +122,9 @@ class ChildPlace:
             if why is not None:
                 self._process.kill()
                 run.fail(*why)
+        except BlockingIOError:  # it has stopped in the middle of a message, or takes none
+            self._process.kill()
+            self._outlast(run, lease.token)
         except (EOFError, OSError):
             self._outlast(run, lease.token)
         except Exception:  # the child may be at work on it still: the next task gets another one
@@ -246,6 +254,15 @@ class _Run:
         self._lines.end()
         if not self._lease.reported:
             self._lease.fail(code, why)
+
+
+def _limit_pauses(channel: Connection) -> None:
+    """Has reads and writes of a message raise BlockingIOError where the other end stops in the middle of it."""
+    if sys.platform == "linux":
+        limit = struct.pack("ll", _HALF_SAID_S, 0)
+        with socket.socket(fileno=os.dup(channel.fileno())) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def _say_goodbye(process: Any, channel: Connection) -> None:

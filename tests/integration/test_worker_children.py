@@ -10,6 +10,7 @@ import pytest
 from scylla_spark import Worker
 from scylla_spark.errors import ConflictError, SetupError
 from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.worker import processes
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.processes import ChildPlace
@@ -56,7 +57,10 @@ def test_payload_that_is_nested_too_deep_for_a_child_fails_its_task_alone():
     source, told = (sample_handlers.__file__,), Told()
     place = ChildPlace(source, resolved(source))
     place.open()
-    for number, payload in enumerate((json.loads("[" * 700 + "]" * 700), "x")):
+    deep: list[object] = []
+    for _ in range(100_000):  # more than any limit that other tests may have set
+        deep = [deep]
+    for number, payload in enumerate((deep, "x")):
         place.work(Lease(lease_view(number, handler="echo", payload=payload), told))
     place.close()
     assert [report["outcome"] for report in told.reports] == ["failed", "succeeded"]
@@ -73,6 +77,33 @@ def test_files_that_a_handler_in_a_child_leaves_behind_are_sent_by_its_worker_be
     place.close()
     assert told.outputs == [("a.txt", "text/plain", 5), ("large", "application/octet-stream", 2_000_000)]
     assert [report["result"] for report in told.reports] == ["ArgumentError", "ArgumentError"]
+
+
+HALF_SAID = """
+import os, socket, struct, time
+from scylla_spark import handler
+@handler("h")
+def h(task):
+    if task.payload["half"]:
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if os.path.exists(f"/proc/self/fd/{number}") and os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                os.write(number, struct.pack("!i", 1_000) + b"half")
+        time.sleep(300)
+"""
+
+
+def test_a_child_that_stops_in_the_middle_of_a_message_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(handler_registry, "_registered", {})
+    monkeypatch.setattr(processes, "_HALF_SAID_S", 1)
+    module, told = tmp_path / "half_said_handlers.py", Told()
+    module.write_text(HALF_SAID)
+    place = ChildPlace((str(module),), resolved((str(module),)))
+    place.open()
+    for half in (True, False):
+        place.work(Lease(lease_view(int(half), payload={"half": half}), told))
+    place.close()
+    assert [report["outcome"] for report in told.reports] == ["failed", "succeeded"]
+    assert told.reports[0]["error"]["code"] == "child_died"
 
 
 DYING = """

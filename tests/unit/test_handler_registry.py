@@ -12,6 +12,7 @@ import pytest
 
 from scylla_spark.core.tasks.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
+from scylla_spark.executors.local import forkserver_handle
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.handlers import registry as handler_registry
 from scylla_spark.handlers.registry import handler, load, look_in_current_folder
@@ -59,6 +60,18 @@ def test_a_module_that_is_nowhere_is_an_error_of_the_settings_that_says_where_wa
     with pytest.raises(ConfigError, match="no_such_module") as refused:
         ForkserverHandle(["no_such_module"])
     assert "the current folder" in refused.value.hint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["", "os.closerange(3, 100)"])
+def test_a_module_that_takes_too_long_is_an_error_also_if_it_closes_the_socket_to_the_pool(
+    tmp_path, monkeypatch, first
+):
+    monkeypatch.setattr(forkserver_handle, "_CLOSE_S", 0.1)
+    module = tmp_path / "slow_handlers.py"
+    module.write_text(f"import os, time\n{first}\ntime.sleep(30)\n")
+    with pytest.raises(ConfigError, match="take too long to import"):
+        ForkserverHandle([str(module)], import_timeout_s=3)
 
 
 def test_decorated_function_is_returned_unchanged():

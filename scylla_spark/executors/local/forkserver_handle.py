@@ -120,11 +120,12 @@ class ForkserverHandle:
             "spans": spans,
             "pythonpath": environment.get("PYTHONPATH"),
         }
+        until_us = boot_us() + round(import_timeout_s * 1e6)
         try:
             self.control.send(json.dumps(config).encode())
-            self.handlers = self._introduction(boot_us() + round(import_timeout_s * 1e6))
+            self.handlers = self._introduction(until_us)
         except ConnectionError:  # it has ended before it read anything, as a sandbox does that cannot be
-            error = self._ended()
+            error = self._ended(until_us)
             self.close()
             raise error from None
         except BaseException:
@@ -211,8 +212,11 @@ class ForkserverHandle:
             self._process.kill()
             self._process.wait()
 
-    def _ended(self) -> ConfigError:
-        code = self._process.wait()
+    def _ended(self, until_us: int) -> ConfigError:
+        try:
+            code = self._process.wait(max(0, until_us - boot_us()) / 1e6)
+        except subprocess.TimeoutExpired:  # a module has closed the socket, and is imported still
+            return _too_slow()
         if self.boxed:
             said = self._process.stderr.read(_SAID_BYTES) if self._process.stderr is not None else b""
             text = said.decode(errors="replace").strip()
@@ -227,7 +231,7 @@ class ForkserverHandle:
         while wait([self.control], max(0, until_us - boot_us()) / 1e6):
             data = self.control.recv(MESSAGE_BYTES)
             if not data:
-                raise self._ended()
+                raise self._ended(until_us)
             message = _texts(data)
             if message[0] == "ready":
                 return handlers
@@ -235,7 +239,7 @@ class ForkserverHandle:
                 raise _broken(*map(str, message[1:4]))
             name, info = parse_handler(message)
             handlers[name] = replace(info, runs_on=self._auto) if info.runs_on == AUTO else info
-        raise ConfigError("The handler modules take too long to import.", hint="Move slow work out of module level.")
+        raise _too_slow()
 
 
 def _descendants(pid: int) -> list[int]:
@@ -290,6 +294,10 @@ def _texts(data: bytes) -> list[Any]:
     if type(message) is not list or not message:
         raise ConfigError(*_INTERFERED)
     return message
+
+
+def _too_slow() -> ConfigError:
+    return ConfigError("The handler modules take too long to import.", hint="Move slow work out of module level.")
 
 
 def _broken(kind: str = "", text: str = "", stack: str = "") -> ArgumentError | ConfigError:

@@ -103,12 +103,12 @@ class ForkserverHandle:
         spans = spans and not self.boxed
         passed = (*pass_environment, VARIABLES) if spans else pass_environment
         environment = handler_environment(os.environ, passed) | dict(variables)
-        cage = sandbox.Cage([], ())
-        if apart is not None:
-            environment, cage = _set_apart(environment, apart)
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            cage = sandbox.Cage([], ())
+            if apart is not None:  # its descriptors are closed by `_started`, so nothing may fail in between
+                environment, cage = _set_apart(environment, apart)
             self._process = _started(cage, theirs, environment | {"PYTHONPATH": path})
         config = {
             "modules": list(modules),

@@ -2,7 +2,8 @@
 
 It is no streaming query. Lines are few against what Spark can read, a third query would cost a share of a core while nothing is
 written, and this way nothing that is wrong with lines can end ingest: what fails is tried again, what cannot be read is counted.
-Appends come first and `log_progress` after them, so that a crash in between repeats a batch, which the table skips by its name.
+Appends come first and `log_progress` after them, so that a crash in between repeats a batch. The table skips the same batch by its name;
+one that has grown meanwhile repeats its lines, which readers show once.
 """
 
 from __future__ import annotations

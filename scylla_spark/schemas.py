@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 9
+VERSION: Final = 10
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
@@ -16,6 +16,7 @@ VERSION: Final = 9
 6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
 (`tags`, `traceparent`). 7: names of tasks are unique (`first_offset`, `unique_open`).
 8: what attempts say in words of how far they are (`progress_note`). 9: what days of calendars are (`note`).
+10: what people read of tasks (`about`).
 A new table raises it, too: once a version is stored, all its tables are there.
 Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
@@ -87,6 +88,11 @@ DATA: Final = (
         "unique_open",
         "boolean",
         "the oldest enqueue asks for its lane and uniqueness key to be unique among open tasks",
+    ),
+    Column(
+        "about",
+        "struct<name: string, description: string, enqueued_by: string, proof: string>",
+        "what people read of it: name, description, who enqueued it, as the record says, and the signature of the API; null: nothing",
     ),
 )
 

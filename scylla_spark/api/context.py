@@ -20,6 +20,7 @@ from starlette.responses import Response
 from scylla_spark.api import problems
 from scylla_spark.api.access.access import DRY_RUN, may
 from scylla_spark.api.access.audit_trail import AuditTrail
+from scylla_spark.api.access.enqueued_by import note_caller, signer
 from scylla_spark.api.access.login_codes import LoginCodes
 from scylla_spark.api.access.required_scopes import NEEDS, UNDECLARED, About
 from scylla_spark.api.answer_json import answer_json
@@ -102,6 +103,7 @@ class Api:
         secret = desk_secret(settings)
         self.settings = settings
         self.scheduler = scheduler
+        scheduler.connection.sender.sign = signer(scheduler.connection, secret)
         self.tail = LogTail(scheduler.connection)
         self.tasks = TaskReader(scheduler.connection, self.tail)
         self.waits = Waits(self.tail, settings.api.max_waiting)
@@ -268,6 +270,7 @@ class _StrictRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             strict = _StrictRequest(request.scope, request.receive)
+            note_caller(strict.scope.get("caller"))
             rights = may(request.scope, operation)
             scope = NEEDS.get(operation, UNDECLARED).scope or ""
             strict.scope["own_queues"] = ALL_QUEUES if rights is None else rights.bounds(scope)

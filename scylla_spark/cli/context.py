@@ -116,12 +116,13 @@ def author() -> str:
 
 
 def instant(text: str, now: int | None = None) -> int:
-    """Microseconds since the epoch of an RFC 3339 instant, "now", or a duration from now such as "+1h" or "-30m".
+    """Microseconds since the epoch of an instant, "now", a duration from now such as "+1h" or "-30m", or a local time (see `due_us`).
 
     Raises:
         ArgumentError: it is none of these, or has no time zone.
     """
     from scylla_spark.clock import now_us, read_instant, to_us
+    from scylla_spark.core.tasks.local_time import due_us
     from scylla_spark.duration import duration_us
 
     moment = now_us() if now is None else now
@@ -129,11 +130,14 @@ def instant(text: str, now: int | None = None) -> int:
         return moment
     if text[:1] in ("+", "-"):
         return moment + (1 if text[0] == "+" else -1) * duration_us(text[1:])
+    if " " in text:
+        return due_us(text, moment)
     try:
         return to_us(read_instant(text))
     except ValueError as error:
         raise ArgumentError(
-            f"{text!r} is no instant: {error}.", hint="Write 2026-01-31T09:00:00Z, now, +1h or -30m."
+            f"{text!r} is no instant: {error}.",
+            hint="Write 2026-01-31T09:00:00Z, now, +1h, -30m or 'monday noon Europe/Berlin'.",
         ) from None
 
 

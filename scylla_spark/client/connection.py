@@ -17,6 +17,7 @@ from scylla_spark.core.tables.progress import Mark
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import AFTER_FORK, TableReader
+from scylla_spark.io.host.deployment_secret import known_desk_secret
 from scylla_spark.io.kafka.command_sender import CLOSED, RECONNECT, Place, Sender
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class Connection:
     def rules(self) -> Rules:
         """The deployment's rules."""
         return self.readers.rules()
+
+    @functools.cached_property
+    def known_secret(self) -> str | None:
+        """What the services of the deployment share, where this process may read it; None: it may not."""
+        return known_desk_secret(self.settings)
 
     @property
     def located(self) -> Settings:

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import encode
 from scylla_spark.core.tasks.enqueue_options import enqueue_command, read_task
 from scylla_spark.core.tasks.follow_up import EVENT, MAX_NAME_CHARS, TASK, FollowUp, unique_key
-from scylla_spark.core.tasks.key import EARLIEST_US, TaskKey, instant_us
+from scylla_spark.core.tasks.key import EARLIEST_US, TaskKey
+from scylla_spark.core.tasks.local_time import due_us
 from scylla_spark.core.tasks.task import FollowUpOptions
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, shown
@@ -105,4 +107,4 @@ def _moment(options: FollowUpOptions) -> tuple[int, int]:
     at, delay = options.get("at"), options.get("delay")
     if at is not None and delay is not None:
         raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")
-    return 0 if delay is None else duration_us(delay), 0 if at is None else instant_us(at)
+    return 0 if delay is None else duration_us(delay), 0 if at is None else due_us(at, now_us())

@@ -371,6 +371,7 @@ def _task_batch(partition: int, entries: list[_Entry]) -> pa.RecordBatch:
     newest = [_NO_DATA if entry.data is None else newest_cells(entry.data) for _, entry in entries]
     columns |= zip(NEWEST, map(list, zip(*newest, strict=True)), strict=True)
     columns["retry"] = [None if terms is None else terms._asdict() for terms in columns["retry"]]
+    columns["about"] = [None if about is None else about._asdict() for about in columns["about"]]
     columns["tags"] = [list(tags) if tags else None for tags in columns["tags"]]
     first = [entry.first for _, entry in entries]
     columns["first_offset"] = [None if command is None else command.offset for command in first]
@@ -447,4 +448,6 @@ def _entry_bytes(entry: _Entry) -> int:
     if data is None:
         return FIXED_BYTES + most_bytes(lane, unique)
     size = FIXED_BYTES + most_bytes(lane, unique, data.payload)
-    return size + most_bytes(data.extra, *data.tags) if data.extra or data.tags else size
+    if data.extra or data.tags or data.about:
+        size += most_bytes(data.extra, *data.tags, *(data.about or ()))
+    return size

@@ -489,6 +489,18 @@ def test_a_filter_that_chooses_all_must_say_so(look, filter_):
     assert kind(look.post("/v1/tasks:cancel", params={"filter": filter_})) == "/problems/invalid"
 
 
+# -- local times ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_may_be_due_at_a_local_time(client, site):
+    body = {"handler": "h", "at": "2099-07-01 noon Europe/Berlin"}
+    assert client.post("/v1/tasks", json=body).json()["scheduled_time"] == "2099-07-01T10:00:00Z"
+    assert kind(client.post("/v1/tasks", json=body | {"scheduled_time": soon()})) == "/problems/invalid"
+    assert kind(client.post("/v1/tasks", json=body | {"delay": "1h"})) == "/problems/invalid"
+    assert kind(client.post("/v1/tasks", json=body | {"at": "someday noon UTC"})) == "/problems/invalid"
+    assert len(site.connection.sent) == 1
+
+
 # -- unique names ---------------------------------------------------------------------------------------------------------
 
 

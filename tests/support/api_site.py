@@ -26,6 +26,7 @@ from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.deployment_secret import known_desk_secret
 from scylla_spark.io.kafka.command_sender import Place, Sender
 from tests.support.planner_harness import PlannerHarness, key_of
 
@@ -54,6 +55,10 @@ class SiteConnection:
         )  # fmt: skip
 
     @property
+    def known_secret(self) -> str | None:
+        return known_desk_secret(self.settings)
+
+    @property
     def located(self) -> Settings:
         raise self._error()
 
@@ -68,6 +73,7 @@ class SiteConnection:
         record = self.sender.record(command)
         if self.down:
             raise self._error()
+        self.sender.judged.append(record)
         self.sent.append(command)
         return Place(record.partition, 2**60 + len(self.sent))
 
@@ -96,11 +102,13 @@ class _Sender(Sender):
         super().__init__(lambda: connection.settings, lambda: connection.rules)
         self._connection = connection
         self.records: list[Any] = []
+        self.judged: list[Any] = []  # also those of single tasks
 
     def begin(self, record: Any) -> Any:
         if self._connection.down:
             return SimpleNamespace(get=self._connection._unreachable, succeeded=lambda: False)
         self.records.append(record)
+        self.judged.append(record)
         place = Place(record.partition, len(self.records))
         return SimpleNamespace(get=lambda timeout=None: place, succeeded=lambda: True, value=place)
 

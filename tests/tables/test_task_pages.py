@@ -9,11 +9,13 @@ import pytest
 from scylla_spark.clock import from_us
 from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
 from scylla_spark.core.tables.progress import Mark
+from scylla_spark.core.tasks.about import About
 from scylla_spark.core.tasks.filter import TaskFilter, read_filter
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.io.delta.task_pages import TaskPages, Urgency
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, TASKS
 from tests.support.delta_tables import append, at, fact, make, task
@@ -65,6 +67,27 @@ def test_tags_choose_tasks_and_are_shown(path):
     assert found("tag:eu,bill") == {"a": ["billing", "eu"], "e": ["bill"]}
     assert found("tag:eu tag:billing") == {"a": ["billing", "eu"]}
     assert found("tag:nobody") == {}
+
+
+def test_name_description_and_who_enqueued_them_choose_tasks(path):
+    said = {"a": ("Invoices", "of May, for ACME", "ann"), "b": ("Invoices", None, "bob"), "c": (None, "of june", "ann")}
+    names = ("name", "description", "enqueued_by", "proof")
+    rows = [task(key(8, lane=lane), about=dict(zip(names, (*one, None), strict=True))) for lane, one in said.items()]
+    append(path, TASKS, [*rows, task(key(8, lane="d"))])
+    pages = TaskPages(TableReader(path))
+
+    def found(text):
+        rows = pages.page(read_filter(text, NOW), 100, now=NOW)
+        return {row["ordering_id"]: (row["name"], row["enqueued_by"]) for row in rows}
+
+    assert found("") == {lane: (one[0], one[2]) for lane, one in said.items()} | {"d": (None, None)}
+    assert found("name:Invoices").keys() == {"a", "b"}
+    assert found("enqueued_by:ann,carl").keys() == {"a", "c"}
+    assert found("description:acme,June").keys() == {"a", "c"}
+    assert found('name:Invoices description:"of may"').keys() == {"a"}
+    keys = sorted(key(8, lane=lane) for lane in "abcd")
+    stored = {one.key.ordering_id: one.about for one in stored_commands(TableReader(path), keys)}
+    assert stored == {lane: About(*one) for lane, one in said.items()} | {"d": None}
 
 
 def test_pages_say_what_the_tables_say(path):

@@ -10,6 +10,7 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.tables.progress import Mark, OpenHours
+from scylla_spark.core.tasks.about import About
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.tasks.task import Failure
@@ -53,6 +54,7 @@ def test_a_task_has_all_its_columns_to_the_microsecond():
     command = Command(
         "enqueue", KEY, 0, "h", "mail", '{"a":1}', 7, 5_000, WireRetry(None, 20, 30), NOW - 1, '{"trace":"x"}',
         expires_ms=90_000, tags=("billing", "eu"), traceparent=TRACE, unique=True,
+        about=About("Invoices", None, "ann"),
     )  # fmt: skip
     (row,) = judged([encode(command)])[records.ROW]
     assert {name: row[name] for name in TASKS.names} == {
@@ -61,6 +63,7 @@ def test_a_task_has_all_its_columns_to_the_microsecond():
         "retry": {"max_retries": None, "base_ms": 20, "cap_ms": 30}, "enqueued_at": from_us(NOW - 1), "extra": row["extra"],
         "data_offset": 0, "cancel_offset": None, "expires_ms": 90_000, "tags": ["billing", "eu"], "traceparent": TRACE,
         "first_offset": 0, "unique_open": True,
+        "about": {"name": "Invoices", "description": None, "enqueued_by": "ann", "proof": None},
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from scylla_spark.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, Ro
 from scylla_spark.api.follow.waits import came
 from scylla_spark.api.problems import Problem
 from scylla_spark.api.tasks.ids import TaskId
-from scylla_spark.api.tasks.views import KeyView, Span
+from scylla_spark.api.tasks.views import At, KeyView, Span, only_one
 from scylla_spark.client.tasks.enqueue_arguments import moment, new_key
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import CANCEL, Command
@@ -69,6 +69,7 @@ class MoveBody(Body):
     """The new time of a task: an instant or a delay."""
 
     scheduled_time: Instant | None = None
+    at: Annotated[At | None, Field(description="Or a local time with a zone")] = None
     delay: Annotated[Span | None, Field(description="From now")] = None
 
 
@@ -103,7 +104,9 @@ async def reschedule_task(api: Asked, key: TaskId, when: MoveBody, wait_ms: Pati
     Lane and uniqueness key stay. If they have had exactly that time before, the copy is due some microseconds later.
     """
     now = now_us()
-    return await _moved(api, TaskKey.parse(key), moment(now, when.scheduled_time, when.delay), wait_ms)
+    return await _moved(
+        api, TaskKey.parse(key), moment(now, only_one(when.scheduled_time, when.at), when.delay), wait_ms
+    )
 
 
 @routes.post("/v1/tasks/{key}:run_now", {201: CopyView}, *_OF_ONE)

@@ -33,6 +33,9 @@ routes = Routes()
 _SENT_AT_ONCE = 5_000
 _DIGITS = 19  # of what fits into 64 bits
 _CLOCKS_US = 5_000_000  # by which clocks may differ: who ends a task tells when
+_PLAIN = (
+    "state", "queue", "handler", "priority", "attempts", "cancel_requested", "error_class", "name", "enqueued_by",
+)  # fmt: skip
 _OF_OPEN = ("state", "late", "ended", "error", "fingerprint")
 _HINT = "FIELD:VALUE terms, such as `state:failed queue:mail late:>5m scheduled:<2026-12-01`"
 Filter = Annotated[str, Query(max_length=4_000, description=f"Which tasks: {_HINT}; empty: all")]
@@ -62,6 +65,13 @@ class ListedView(RunView):
     cancel_requested: bool
     error_class: str | None
     tags: list[str]
+    name: Annotated[str | None, Field(description="A title for people")]
+    enqueued_by: Annotated[
+        str | None,
+        Field(
+            description="Who enqueued it, as its record claims; `enqueued_by_verified` of the task shows if that is proven"
+        ),
+    ]
 
 
 class PageView(BaseModel):
@@ -275,10 +285,7 @@ def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:
 
 def _listed(api: Api, row: dict[str, Any]) -> dict[str, Any]:
     reason = api.handlers.reason(row["queue"], row["handler"]) if row["state"] == READY else None
-    plain = {
-        name: row[name]
-        for name in ("state", "queue", "handler", "priority", "attempts", "cancel_requested", "error_class")
-    }
+    plain = {name: row[name] for name in _PLAIN}
     times = {name: iso_us(row[name]) for name in ("next_attempt_at", "enqueued_at", "ended_at")}
     return run_view(_key(row)) | plain | times | {"tags": row["tags"] or [], "reason": reason}
 

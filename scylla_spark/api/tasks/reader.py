@@ -56,7 +56,7 @@ class TaskReader:
         found = self._look(key)
         if found is None:
             return TaskHandle(self._connection, key).status(live=live)
-        status = status_of(key, *found, now_us())
+        status = status_of(key, *found, now_us(), secret=self._connection.known_secret)
         return with_word_of_owner(status, lambda: self._owner(key)) if live else status
 
     def ended(self, key: TaskKey, now: int) -> TaskStatus | None:

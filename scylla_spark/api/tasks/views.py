@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.core.notifications.error_fingerprint import fingerprint_of
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.field_types import Tags
+from scylla_spark.core.tasks.about import Description, Label
 from scylla_spark.core.tasks.key import TaskKey, id_of, key_view
 from scylla_spark.core.tasks.output import OutputLink
 from scylla_spark.core.tasks.status import Attempt, TaskStatus
@@ -21,11 +23,34 @@ from scylla_spark.core.tasks.status_view import attempt_fields, status_view
 from scylla_spark.core.tasks.task import INHERITED, Failure, Retry
 from scylla_spark.core.tasks.trace_context import Traceparent, is_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.errors import ArgumentError
 from scylla_spark.task_states import State
 
 Span = Annotated[
     str | int | float, Field(description='A duration: "30s", "1h30m", or a number of seconds', examples=["30s"])
 ]
+
+
+At = Annotated[
+    str,
+    Field(
+        max_length=200,
+        description="An instant, or DAY TIME ZONE: a date, today, tomorrow or a weekday; a time, noon or midnight; and the name of a zone. "
+        "A time that the clock skips means the end of the gap, one that comes twice the first",
+        examples=["monday noon Europe/Berlin", "2026-01-31 09:00 Europe/Berlin"],
+    ),
+]
+
+
+def only_one(scheduled_time: datetime | None, at: str | None) -> datetime | str | None:
+    """The time of a body.
+
+    Raises:
+        ArgumentError: both forms of it are given.
+    """
+    if scheduled_time is not None and at is not None:
+        raise ArgumentError("Both `scheduled_time` and `at` are given.", hint="Pass one of them.", reason="wrong_value")
+    return at if scheduled_time is None else scheduled_time
 
 
 class RetryBody(Body):
@@ -59,6 +84,8 @@ class TaskBody(Body):
         Span | None, Field(description="It expires if it has not begun so long after its scheduled time; null: never")
     ] = None
     tags: Annotated[Tags | None, Field(description="Short texts by which it is found")] = None
+    name: Annotated[Label | None, Field(description="A title for people; it need not be unique")] = None
+    description: Annotated[Description | None, Field(description="What the task is for")] = None
     traceparent: Annotated[
         Traceparent | None, Field(description="Trace and span that it belongs to, as W3C Trace Context writes them")
     ] = None
@@ -104,6 +131,7 @@ class NewTask(TaskBody):
     """A task with as much of its key as the client wants to say."""
 
     scheduled_time: Annotated[Instant | None, Field(description="When it is due; default: now")] = None
+    at: Annotated[At | None, Field(description="Or a local time with a zone")] = None
     delay: Annotated[Span | None, Field(description="Or how long from now")] = None
     ordering_id: Annotated[str | None, Field(description="The lane; default: one of its own")] = None
     uniqueness_key: Annotated[str | None, Field(description="Default: a new one, sortable by time")] = None
@@ -115,7 +143,8 @@ class NewTask(TaskBody):
             now: microseconds since the epoch.
             uniqueness_key: instead of its own.
         """
-        named = {"uniqueness_key": uniqueness_key or self.uniqueness_key, "at": self.scheduled_time}
+        at = only_one(self.scheduled_time, self.at)
+        named = {"uniqueness_key": uniqueness_key or self.uniqueness_key, "at": at}
         return self.command(None, now, ordering_id=self.ordering_id, delay=self.delay, **named)
 
 
@@ -237,6 +266,15 @@ class EnqueuedView(BaseModel):
 class TaskView(RunView, EnqueuedView):
     """Returns the status of a task."""
 
+    name: Annotated[str | None, Field(description="A title for people")]
+    description: Annotated[str | None, Field(description="What the task is for")]
+    enqueued_by: Annotated[str | None, Field(description="Who enqueued it, as its record says; null: not said")]
+    enqueued_by_verified: Annotated[
+        bool,
+        Field(
+            description="True: it is the name of the token of a request to the API, which signed it; false: the record only claims it"
+        ),
+    ]
     state: State
     payload: dict[str, Any]
     enqueued_at: str | None

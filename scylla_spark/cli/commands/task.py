@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scylla_spark.cli.context import Context, context, file_or_text, instant
+from scylla_spark.cli.context import Context, author, context, file_or_text, instant
 from scylla_spark.cli.task_ids import task_key
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
@@ -76,7 +76,9 @@ def enqueue(
     payload: Annotated[str, typer.Option(help="JSON object; @FILE or - for stdin")] = "{}",
     ordering_id: Annotated[str | None, typer.Option(help="The lane; default: one of its own")] = None,
     uniqueness_key: Annotated[str | None, typer.Option(help="Default: a new one")] = None,
-    at: Annotated[str | None, typer.Option(help="When it is due: an instant, now, +1h")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="When it is due: an instant, now, +1h, 'monday noon Europe/Berlin'")
+    ] = None,
     delay: Annotated[str | None, typer.Option(help="Or how long from now, such as 90s")] = None,
     queue: Annotated[str, typer.Option(help="The queue")] = DEFAULT_QUEUE,
     priority: Annotated[int, typer.Option(help="0-255, higher is more urgent")] = 0,
@@ -86,6 +88,8 @@ def enqueue(
     timeout: Annotated[str | None, typer.Option(help="Longest run of an attempt")] = None,
     expires: Annotated[str | None, typer.Option(help="It expires unless it begins so soon after its time")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="By which it is found; may be given several times")] = None,
+    name: Annotated[str | None, typer.Option(help="A title for people; it need not be unique")] = None,
+    description: Annotated[str | None, typer.Option(help="What the task is for")] = None,
     traceparent: Annotated[str | None, typer.Option(help="Trace that it belongs to (W3C Trace Context)")] = None,
     unique: Annotated[
         bool, typer.Option("--unique", help="End it as a duplicate if its lane has an open task of its uniqueness key")
@@ -103,7 +107,7 @@ def enqueue(
             handler, _object(file_or_text(payload)), ordering_id=ordering_id, uniqueness_key=uniqueness_key,
             at=None if at is None else from_us(instant(at)), delay=delay, queue=queue, priority=priority,
             retry=None if retry == Retry() else retry, timeout=timeout,
-            expires=expires, tags=tag, traceparent=traceparent,
+            expires=expires, tags=tag, traceparent=traceparent, name=name, description=description, enqueued_by=author() or None,
             unique=OPEN_NAME if unique else None,
         )  # fmt: skip
         for warning in scheduler.handler_warnings.of([handler]):

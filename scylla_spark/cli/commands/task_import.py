@@ -12,8 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.clock import read_instant
+from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.tasks.enqueue_options import EnqueueOptions
+from scylla_spark.core.tasks.local_time import due_us
 from scylla_spark.errors import ArgumentError, SchedulerError
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {
     "orderingId": "ordering_id", "uniquenessKey": "uniqueness_key", "scheduledTime": "at", "scheduled_time": "at", "taskData": "payload",
-    "task_data": "payload",
+    "task_data": "payload", "enqueuedBy": "enqueued_by",
 }  # fmt: skip
-_KNOWN: Final = frozenset({"handler", "payload", *EnqueueOptions.__annotations__})
+_KNOWN: Final = frozenset({"about", "handler", "payload", *EnqueueOptions.__annotations__})
 _SAYS_NOTHING: Final = frozenset(
     {"version", "type", "enqueuedAt", "enqueued_at", "requestId", "grace"}
 )  # fields of the wire format
@@ -95,17 +96,26 @@ def _keywords(row: object, handler: str | None) -> dict[str, Any]:
             f"there is no field {', '.join(sorted(unknown))}.", hint=f"Fields: {', '.join(sorted(_KNOWN))}."
         )
     values.setdefault("handler", handler)
+    values = _said(values.pop("about", None)) | values
     if "retry" in values:
         values["retry"] = _retry(values["retry"])
     if isinstance(values.get("payload"), str):
         values["payload"] = json.loads(values["payload"])
     if isinstance(values.get("at"), str):
-        values["at"] = read_instant(values["at"])
+        values["at"] = from_us(due_us(values["at"], now_us()))
     if isinstance(values.get("tags"), str):
         values["tags"] = [tag.strip() for tag in values["tags"].split(",")]
     if isinstance(values.get("priority"), str):
         values["priority"] = int(values["priority"])
     return values
+
+
+def _said(about: object) -> dict[str, Any]:
+    """What a record says of a task for people, as arguments of `enqueue`; a proof is of no use under another key."""
+    found = json.loads(about) if isinstance(about, str) else about or {}
+    if not isinstance(found, Mapping):
+        raise ArgumentError("about is no object.", hint='Write {"name": "…", "description": "…"}.')
+    return {_NAMES.get(str(name), str(name)): text for name, text in found.items() if name != "proof"}
 
 
 def _retry(value: object) -> Retry:

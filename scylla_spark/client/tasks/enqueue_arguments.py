@@ -9,8 +9,10 @@ from typing import Any, Final, Unpack
 
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records.command import ENQUEUE, OPEN_NAME, SENT_WITHIN_US, Command
+from scylla_spark.core.tasks.about import about_of
 from scylla_spark.core.tasks.enqueue_options import EnqueueOptions, enqueue_command
-from scylla_spark.core.tasks.key import TaskKey, instant_us
+from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.local_time import due_us
 from scylla_spark.core.tasks.trace_context import current_trace
 from scylla_spark.core.tasks.uuid7 import Uuid7
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
@@ -56,7 +58,10 @@ def command(
     lane = named if lane is None else _text("ordering_id", lane)
     handler, payload = named_handler(handler, payload)
     key = TaskKey(moment(now, options.get("at"), options.get("delay")), lane, named)
-    return enqueue_command(key, handler, payload, options, enqueued_us=now, unique=unique, trace=current_trace())
+    about = about_of(options.get("name"), options.get("description"), options.get("enqueued_by"))
+    return enqueue_command(
+        key, handler, payload, options, enqueued_us=now, unique=unique, trace=current_trace(), about=about
+    )
 
 
 _FIELDS: Final = ("handler", "payload", *EnqueueOptions.__annotations__)
@@ -109,21 +114,21 @@ def returned_by(handler: object) -> ValueType | None:
     return registered(handler).signature.result if callable(handler) else None
 
 
-def moment(now: int, at: datetime | None, delay: object) -> int:
+def moment(now: int, at: datetime | str | None, delay: object) -> int:
     """Microseconds since the epoch of `at`, of now + `delay`, or of now.
 
     Args:
         now: microseconds since the epoch.
-        at: an aware datetime, or None.
+        at: as `due_us` takes it, or None.
         delay: as `Scheduler.enqueue` takes it, or None.
 
     Raises:
-        ArgumentError: both are given, or `at` has no time zone.
+        ArgumentError: both are given, or `at` is no time with a zone.
     """
     if at is not None and delay is not None:
         raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")
     if at is not None:
-        return instant_us(at)
+        return due_us(at, now)
     return now + (duration_us(delay) if delay is not None else 0)
 
 

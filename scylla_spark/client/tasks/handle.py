@@ -99,7 +99,7 @@ class TaskHandle(Generic[R_co]):
             NotFoundError: no such task was ever enqueued or cancelled, or it was purged.
         """
         folded, facts, fresh = self._look()
-        status = status_of(self.key, folded, facts, now_us(), fresh=fresh)
+        status = status_of(self.key, folded, facts, now_us(), fresh=fresh, secret=self._connection.known_secret)
         if not live:
             return status
         return with_word_of_owner(status, lambda: self._connection.owner_address(self._partition))
@@ -164,7 +164,7 @@ class TaskHandle(Generic[R_co]):
         return CANCELLED if ended.outcome == CANCELLED else "too_late"
 
     def reschedule(
-        self, at: datetime | None = None, *, delay: object = None, timeout: object = "10s"
+        self, at: datetime | str | None = None, *, delay: object = None, timeout: object = "10s"
     ) -> TaskHandle[R_co]:
         """Moves the task to another time: cancels it, and then enqueues a copy.
 
@@ -172,7 +172,7 @@ class TaskHandle(Generic[R_co]):
         due some microseconds later, since what was cancelled or replaced would not run. Of several calls at once one moves the task.
 
         Args:
-            at: the new time (aware).
+            at: the new time, as `enqueue` takes it.
             delay: or how long from now (duration).
             timeout: how long to wait for the cancel to be answered.
 

@@ -34,6 +34,8 @@ _OF_TASKS: Final = {
     "cancel_requested": "yes or no",
     "error_class": "text",
     "tags": "texts",
+    "name": "text",
+    "enqueued_by": "text",
 }
 _OF_ATTEMPTS: Final = {
     **_KEY,

@@ -25,6 +25,8 @@ def cost_of(command: Command) -> int:
     chars = len(payload) + len(ordering_id) + len(uniqueness_key) + (len(extra) if extra is not None else 0)
     if command.tags:
         chars += sum(map(len, command.tags))
+    if command.about is not None:
+        chars += sum(len(text) for text in command.about if text is not None)
     plain = payload.isascii() and ordering_id.isascii() and uniqueness_key.isascii()
     return _ENTRY_BYTES + (chars if plain else 4 * chars)
 

@@ -17,6 +17,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.records import fast_json, rejection_reason
 from scylla_spark.core.records.field_types import Instant, Tags
+from scylla_spark.core.tasks.about import About, Description, Label
 from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey, is_storable, place_of
 from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES, NEVER_US, NOT_GIVEN, Invocation, LastError
 from scylla_spark.core.tasks.trace_context import Traceparent
@@ -60,6 +61,14 @@ class _RetryFields(TypedDict, total=False):
 
 
 @with_config(_LIKE_JSON)
+class _AboutFields(TypedDict, total=False):
+    name: Label | None
+    description: Description | None
+    enqueuedBy: Label | None
+    proof: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None
+
+
+@with_config(_LIKE_JSON)
 class _CommandFields(TypedDict, total=False):
     """The fields as they are called on the wire: a field of another name stays beside them and can never be taken for one of them."""
 
@@ -77,6 +86,7 @@ class _CommandFields(TypedDict, total=False):
     unique: Literal["open"] | None
     tags: Tags | None
     traceparent: Traceparent | None
+    about: _AboutFields | None
     retry: _RetryFields | None
     enqueuedAt: Instant | None
     requestId: Identifier | None
@@ -111,6 +121,7 @@ class Command(NamedTuple):
         tags: by which it is found.
         traceparent: of the span in which it was enqueued (W3C Trace Context); None: of none.
         unique: of the first enqueue of a key: the task ends as a duplicate if an earlier one of its lane and uniqueness key is open.
+        about: what people read of it; None: nothing.
     """
 
     kind: str
@@ -130,6 +141,7 @@ class Command(NamedTuple):
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
     unique: bool = False
+    about: About | None = None
 
     @property
     def expires_us(self) -> int | None:
@@ -282,6 +294,7 @@ def _command(
         if data is None:
             raise _Refused("missing_field", "taskData: Field required.")
     enqueues = kind == ENQUEUE
+    about = record.get("about") if enqueues else None
     tags = record.get("tags") if enqueues else None
     unknown = (
         None if record.keys() <= _FIELDS else {name: value for name, value in record.items() if name not in _FIELDS}
@@ -304,7 +317,13 @@ def _command(
         tuple(dict.fromkeys(tags)) if tags else (),
         record.get("traceparent") if enqueues else None,
         enqueues and record.get("unique") == OPEN_NAME,
+        _about(about) if about else None,
     )
+
+
+def _about(said: _AboutFields) -> About | None:
+    about = About.masked(said.get("name"), said.get("description"), said.get("enqueuedBy"), said.get("proof"))
+    return about if any(about) else None
 
 
 def _terms(retry: _RetryFields) -> WireRetry:
@@ -376,6 +395,9 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         said: dict[str, Any] = {} if count == NOT_GIVEN else {"maxRetries": count}
         said |= {name: f"{ms}ms" for name, ms in zip(("base", "cap"), waits, strict=True) if ms != NOT_GIVEN}
         optional["retry"] = said
+    if command.about is not None:
+        said_of_it = zip(("name", "description", "enqueuedBy", "proof"), command.about, strict=True)
+        optional["about"] = {name: text for name, text in said_of_it if text is not None}
     record |= {name: value for name, value in optional.items() if value is not None}
     head = fast_json.text(record)
     if command.kind == CANCEL:

@@ -6,6 +6,7 @@ import json
 from typing import Any, Final
 
 from scylla_spark.core.records.command import ENQUEUE, Command, Rejection, Rules, WireRetry, payload_text, validate
+from scylla_spark.core.tasks.about import About
 from scylla_spark.core.tasks.follow_up import FollowUp
 from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey
 from scylla_spark.core.tasks.tags import given_tags
@@ -23,10 +24,17 @@ class EnqueueOptions(FollowUpOptions, total=False):
             time-sortable one, so that tasks of one time keep the order in which they were enqueued.
         unique: "open": of all tasks of its lane and uniqueness key, whatever their times, one is open at most: it ends as a
             `duplicate`, without a run, if an earlier one is. Default: keys with different times do not concern each other.
+        name: a title for people, 1 to 200 printable characters; it need not be unique. Default: none.
+        description: what the task is for, at most 2,000 characters. Default: none.
+        enqueued_by: who enqueues it, 1 to 200 printable characters. It is shown as unverified; through the HTTP API it is the name
+            of the token, and verified. Default: not said.
     """
 
     uniqueness_key: str | None
     unique: str | None
+    name: str | None
+    description: str | None
+    enqueued_by: str | None
 
 
 def enqueue_command(
@@ -38,6 +46,7 @@ def enqueue_command(
     enqueued_us: int = 0,
     unique: bool = False,
     trace: str | None = None,
+    about: About | None = None,
 ) -> Command:
     """The command that enqueues a task.
 
@@ -49,6 +58,7 @@ def enqueue_command(
         enqueued_us: the client's stamp, microseconds since the epoch.
         unique: see `Command`.
         trace: the span that it belongs to, if the options name none.
+        about: what people read of it.
 
     Raises:
         ArgumentError: a value has a type or form that cannot be written; the rules are applied later, by the sender.
@@ -77,6 +87,7 @@ def enqueue_command(
         tags=given_tags(options.get("tags")),
         traceparent=options.get("traceparent") or trace,
         unique=unique,
+        about=about,
     )
 
 

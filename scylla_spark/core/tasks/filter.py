@@ -34,8 +34,9 @@ _NUMBER_CHARS: Final = 9
 class OneOf(NamedTuple):
     """A field has one of some values.
 
-    `tag`: among the tags. `schedule`: whose run it is. `worker`: that leased its newest attempt. `error`: as a part of the last failure's
-    class or code, in any letters. `fingerprint`: that of the last failure begins with one.
+    `tag`: among the tags. `description`: as a part of it, in any letters. `schedule`: whose run it is. `worker`: that leased its newest
+    attempt. `error`: as a part of the last failure's class or code, in any letters. `fingerprint`: that of the last failure begins with
+    one.
     """
 
     field: str
@@ -306,6 +307,9 @@ FIELDS: Final[dict[str, Callable[[_Term, int], OneOf | Range]]] = {
     "lane": _text,
     "key": _text,
     "tag": _text,
+    "name": _text,
+    "description": _text,
+    "enqueued_by": _text,
     "error": _text,
     "fingerprint": _fingerprint,
     "schedule": _text,

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.enqueued_by import is_proven
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.fold_commands import Folded
@@ -42,7 +44,7 @@ class Attempt:
             of its dispatcher runs it.
         progress: from 0 to 1, as far as its handler or worker has said; None: neither has.
         metrics: JSON that its worker reported with its end; None: none.
-        heard_at: its last sign of life: its end, or while it runs what its dispatcher says; None: nobody says.
+        heard_at: its last sign of life: its end, or while it runs what its dispatcher says; None: not said.
         lease_until: when its lease ends unless its worker gives another sign of life; None: not a lease, ended, or nobody says.
         deadline: when it is ended at the latest; None: it has ended, or nobody says.
         progress_note: what it has said last in words of what it is at; None: nothing.
@@ -92,6 +94,11 @@ class TaskStatus:
         expires: how long after its scheduled time it ends as expired unless it has begun; None: it never does.
         retry: its own policy; None: that of its handler.
         unique: whether it ends as a duplicate if an earlier task of its lane and uniqueness key is open.
+        name: a title for people; None: none.
+        description: what the task is for; None: not said.
+        enqueued_by: who enqueued it, as its record says; None: not said.
+        enqueued_by_verified: whether the API signed that for the token of a request. False also where the secret of the deployment,
+            with which that is checked, is not known.
         attempt_details: the newest 20 attempts, in order; `TaskHandle.attempts` has all.
     """
 
@@ -116,6 +123,10 @@ class TaskStatus:
     expires: timedelta | None = None
     retry: Retry | None = None
     unique: bool = False
+    name: str | None = None
+    description: str | None = None
+    enqueued_by: str | None = None
+    enqueued_by_verified: bool = False
     attempt_details: tuple[Attempt, ...] = ()
 
     @property
@@ -136,7 +147,9 @@ class TaskStatus:
         return self.state in OPEN
 
 
-def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, fresh: bool = True) -> TaskStatus:
+def status_of(
+    key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, fresh: bool = True, secret: str | None = None
+) -> TaskStatus:
     """Returns how the task of a key stands.
 
     Args:
@@ -145,6 +158,7 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
         facts: its counting facts; repeats are tolerated.
         now: microseconds since the epoch.
         fresh: whether the logs were read to their ends.
+        secret: that the services of the deployment share; None: it is not known here.
     """
     attempts, ended = attempts_of(facts), completion_of(facts)
     last = attempts[-1] if attempts else None
@@ -174,8 +188,23 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
         expires=_span(data.expires_ms) if data else None,
         retry=Retry.from_ms(*data.retry) if data and data.retry is not None else None,
         unique=folded.first is not None and folded.first.unique,
+        **_about(data, secret),
         attempt_details=tuple(attempt_of(fact) for fact in attempts[-DETAILS:]),
     )
+
+
+def _about(data: Command | None, secret: str | None) -> dict[str, Any]:
+    """Fields of what people read of a task."""
+    if data is None or data.about is None:
+        return {}
+    said = data.about
+    proven = is_proven(data, secret)
+    return {
+        "name": said.name,
+        "description": said.description,
+        "enqueued_by": said.enqueued_by,
+        "enqueued_by_verified": proven,
+    }
 
 
 def attempt_of(fact: Fact) -> Attempt:

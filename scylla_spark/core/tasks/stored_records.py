@@ -14,7 +14,7 @@ from scylla_spark.schemas import DATA
 
 NEWEST: Final = tuple(one.name for one in DATA if one.name not in ("cancel_offset", "first_offset", "unique_open"))
 """Columns of `tasks` that hold what the newest enqueue said."""
-PLAIN: Final = tuple(name for name in NEWEST if name in Command._fields and name != "retry")
+PLAIN: Final = tuple(name for name in NEWEST if name in Command._fields and name not in ("retry", "about"))
 """Those of them that hold a field of `Command` as it is."""
 ENQUEUED: Final = (*PLAIN, "unique_open")
 """Columns from which `stored_command` makes a command."""
@@ -56,6 +56,9 @@ def stored_command(
         cells: the values of the columns `ENQUEUED`; null stands for the default of a field.
         retry: its policy.
         enqueued_us: its stamp, microseconds since the epoch.
+
+    Returns:
+        The command without `about`, which only people read.
     """
     row = [ENQUEUE, key, offset, retry, enqueued_us, *cells, None]
     for place, default in _DEFAULTS:

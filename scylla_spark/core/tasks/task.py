@@ -152,7 +152,8 @@ class FollowUpOptions(TypedDict, total=False):
 
     Attributes:
         ordering_id: the lane; tasks of one lane run one at a time, in the order of their keys. Default: a lane of its own.
-        at: when it is due (aware datetime). Default: at once, for a follow-up when its parent has succeeded.
+        at: when it is due: an aware datetime, an instant as text, or a local time such as "monday noon Europe/Berlin" (see
+            `local_time.due_us`). Default: at once, for a follow-up when its parent has succeeded.
         delay: or how long after that (duration).
         queue: queue.
         priority: 0-255, higher is more urgent.
@@ -166,7 +167,7 @@ class FollowUpOptions(TypedDict, total=False):
     """
 
     ordering_id: str | None
-    at: datetime | None
+    at: datetime | str | None
     delay: object
     queue: str
     priority: int

@@ -10,6 +10,7 @@ from scylla_spark.core.records.command import CANCEL, WireRetry
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogLine, LogRecord
 from scylla_spark.core.tables.progress import ALL_FOLDED_US, Mark
+from scylla_spark.core.tasks.about import About
 from scylla_spark.core.tasks.attempt_note import COLUMNS, WorkNote
 from scylla_spark.core.tasks.key import HOUR_US, TaskKey
 from scylla_spark.core.tasks.state import ATTEMPT_ORDER_SQL
@@ -83,6 +84,8 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
     command = stored_command(key, offset, [row[name] for name in ENQUEUED], terms, row["enqueued_at"] or 0)
     if not known:
         command = command._replace(kind=CANCEL)
+    elif (about := row.get("about")) is not None and any(about.values()):
+        command = command._replace(about=About(**about))
     return ScanRow(
         command,
         row["cancel_offset"] is not None,

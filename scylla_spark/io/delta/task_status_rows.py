@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LISTED: Final = (
     *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
-    "error_class", "tags",
+    "error_class", "tags", "name", "enqueued_by",
 )  # fmt: skip
 _TEXTS: Final = {
     "state": "state",
@@ -27,7 +27,11 @@ _TEXTS: Final = {
     "lane": "ordering_id",
     "key": "uniqueness_key",
     "worker": "worker",
+    "name": "name",
+    "enqueued_by": "enqueued_by",
 }
+_PARTS: Final = {"error": "error_class", "description": "description"}  # texts that contain a value, in any letters
+_SAID: Final = ("name", "description", "enqueued_by")
 _DETAILS: Final = ("fingerprint", "worker")
 _INSTANTS: Final = {"scheduled": "scheduled_time", "enqueued": "enqueued_at", "ended": "ended_at"}
 _NUMBERS: Final = {"attempts": "attempts", "priority": "priority"}
@@ -86,6 +90,7 @@ def status_rows(
         due_at=pl.max_horizontal("scheduled_time", "next_at"),
         attempts=pl.max_horizontal(pl.col("last").fill_null(0), pl.col("attempt").fill_null(0)),
         error_class=error,
+        **{name: pl.col("about").struct.field(name) for name in _SAID},
         **prints, **who,
     )  # fmt: skip
 
@@ -165,9 +170,9 @@ def _one_of(one: OneOf) -> pl.Expr:
         return pl.any_horizontal(_is_run_of(key, name) for name in one.values)
     if one.field == "tag":
         return pl.any_horizontal(pl.col("tags").list.contains(value) for value in one.values).fill_null(value=False)
-    if one.field != "error":
-        return pl.col(_TEXTS[one.field]).is_in(list(one.values))
-    known = pl.col("error_class").str.to_lowercase()
+    if one.field not in _PARTS:
+        return pl.col(_TEXTS[one.field]).is_in(list(one.values)).fill_null(value=False)
+    known = pl.col(_PARTS[one.field]).str.to_lowercase()
     return pl.any_horizontal(known.str.contains(value.lower(), literal=True) for value in one.values).fill_null(
         value=False
     )

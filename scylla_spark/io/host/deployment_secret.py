@@ -16,3 +16,13 @@ def desk_secret(settings: Settings) -> str:
         return settings.desk.secret.get_secret_value()
     make_folder(settings.data_dir)
     return kept_secret(settings.data_dir / _FILE)
+
+
+def known_desk_secret(settings: Settings) -> str | None:
+    """Returns the same without making it; None: there is none yet, or this process may not read it."""
+    if settings.desk.secret is not None:
+        return settings.desk.secret.get_secret_value()
+    try:
+        return (settings.data_dir / _FILE).read_text().strip() or None
+    except (OSError, ValueError):
+        return None

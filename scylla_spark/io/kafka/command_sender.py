@@ -55,6 +55,9 @@ class Sender:
     Args:
         settings: gives the settings with the broker's address.
         rules: gives the deployment's rules.
+
+    Attributes:
+        sign: changes commands before they are judged and sent, as the API does; None: nothing does.
     """
 
     def __init__(self, settings: Callable[[], Settings], rules: Callable[[], Rules]) -> None:
@@ -63,6 +66,7 @@ class Sender:
         self._lock = threading.Lock()
         self._producers: dict[str, KafkaProducer] = {}
         self._closed = False
+        self.sign: Callable[[Command], Command] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -83,6 +87,8 @@ class Sender:
         Raises:
             ArgumentError: it would be refused; `fields["reason"]` says why.
         """
+        if self.sign is not None:
+            command = self.sign(command)
         return record_of(command, self._rules(), now_us())
 
     def send(self, command: Command) -> Place:

@@ -23,7 +23,7 @@ class RuleStatus(DefinitionStatus):
 
     Attributes:
         open: what it has notified of and is not over: what happened, since when and how often.
-        unknown_tags: of its `tags` those that no schedule has now; they name tags of schedules, never of tasks.
+        unknown_tags: of its `tags` those that no schedule has now; tasks may have them.
     """
 
     open: list[dict[str, Any]]

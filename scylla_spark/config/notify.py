@@ -38,6 +38,7 @@ class NotifyChannel(Section):
     )
     handler: str | None = Field(None, description="whose tasks have the messages as their payloads")
     queue: str = Field(NOTIFY_QUEUE, description="of these tasks")
+    tasks: bool = Field(False, description="tasks may name the channel (`notify`), which is told of their ends")
 
     @model_validator(mode="after")
     def _check(self) -> NotifyChannel:

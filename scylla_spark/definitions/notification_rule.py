@@ -59,7 +59,7 @@ class NotificationRule(Definition):
     queues: _Patterns = Field((), description="only of work in these queues")
     handlers: _Patterns = Field((), description="or of these handlers")
     schedules: _Patterns = Field((), description="or of runs of these schedules")
-    tags: _Patterns = Field((), description="or of schedules that have one of these tags")
+    tags: _Patterns = Field((), description="or of tasks or schedules that have one of these tags")
     digest: Annotated[Span, Field(le=timedelta(days=1))] = Field(
         duration(DIGEST), description="how long what repeats is gathered; 0s: each has a message of its own"
     )
@@ -102,7 +102,7 @@ class NotificationRule(Definition):
             queue: of the work; empty: unknown.
             handler: of the work; empty: unknown.
             schedule: whose run it is; empty: of none.
-            tags: of that schedule.
+            tags: of the task and of that schedule.
         """
         if not (self.queues or self.handlers or self.schedules or self.tags):
             return True

@@ -36,7 +36,10 @@ class PlannerHarness:
         places: which tables triggers may watch.
     """
 
-    def __init__(self, now: int = START, ahead_us: int = 0, places: TablePlaces | None = None) -> None:
+    def __init__(
+        self, now: int = START, ahead_us: int = 0, places: TablePlaces | None = None, channels: Channels = CHANNELS
+    ) -> None:
+        self._channels = channels
         self.now = now
         self._places = places
         self.log: list[bytes] = []
@@ -67,7 +70,7 @@ class PlannerHarness:
             Fence(self._epoch, "n"),
             self._ahead_us,
             self.now,
-            channels=CHANNELS,
+            channels=self._channels,
             doubts=self.doubts,
             places=self._places,
         )

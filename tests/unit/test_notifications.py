@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from scylla_spark.client.tasks.enqueue_arguments import command
 from scylla_spark.core.notifications.proof import is_proven
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.commands.stored_kinds import RuleKind
 from scylla_spark.core.plan.notices.gathering import MOST_INCIDENTS, MOST_TOLD
+from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Fence, Unreadable
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Failure
+from scylla_spark.errors import ArgumentError
 from tests.support.planner_harness import CHANNELS, SECOND, START, PlannerHarness, assert_same
 
 EVERY_HOUR = {"kind": "every", "period": "1h"}
@@ -191,6 +194,36 @@ def test_runs_of_a_schedule_are_known_by_its_name_and_tags(plan: PlannerHarness)
     plan.end(1, "failed")
     assert sorted(one["rule"] for one in plan.notices()) == ["by_name", "by_tag"]
     assert {one["schedule"] for one in plan.notices()} == {"nightly"}
+
+
+def test_tasks_are_known_by_their_tags(plan: PlannerHarness) -> None:
+    put(plan, name="by_tag", tags=["bill*"])
+    plan.ends(failed(plan, "a", tags=("billing", "eu")), failed(plan, "b", tags=("eu",)), failed(plan, "c"))
+    assert [one["task"]["uniquenessKey"] for one in plan.notices()] == ["a"]
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed", "expired", "cancelled"])
+def test_a_channel_that_allows_it_is_told_of_the_end_of_a_task_that_names_it(outcome: str) -> None:
+    plan = PlannerHarness(
+        channels=Channels({"ops": Channel(), "open": Channel(tasks=True), "more": Channel(tasks=True)})
+    )
+    assert plan.planner.wants_facts
+    named = [
+        failed(plan, key, tags=("eu", f"notify:{name}")) for key, name in (("a", "open"), ("b", "ops"), ("c", "none"))
+    ]
+    both = failed(plan, "d", tags=("notify:open", "notify:more"))
+    plan.ends(*(one._replace(outcome=outcome) for one in (*named, both, failed(plan, "e"))))
+    said = [(one["rule"], one["channel"], one["status"], one["task"]["uniquenessKey"]) for one in plan.notices()]
+    assert said == [("task", channel, outcome, key) for channel, key in (("open", "a"), ("more", "d"), ("open", "d"))]
+    plan.pass_s(3_600)
+    assert len(plan.notices()) == 3, "one message for each end"
+
+
+def test_the_name_of_a_channel_is_a_tag_of_the_task() -> None:
+    assert command(START, "h", tags=["eu"], notify="ops").tags == ("eu", "notify:ops")
+    for wrong in ("", "a b", "x" * 58, 7):
+        with pytest.raises(ArgumentError, match="names no channel"):
+            command(START, "h", notify=wrong)
 
 
 @pytest.mark.parametrize("outcome", ["expired", "cancelled", "duplicate"])

@@ -36,7 +36,7 @@ class RuleView(DefinitionView):
     open: list[OpenView]
     unknown_tags: Annotated[
         list[str],
-        Field(description="Of its `tags` those that no schedule has now: they are of schedules, never of tasks"),
+        Field(description="Of its `tags` those that no schedule has now; tasks may have them"),
     ]
 
 

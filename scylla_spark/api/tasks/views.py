@@ -84,6 +84,12 @@ class TaskBody(Body):
         Span | None, Field(description="It expires if it has not begun so long after its scheduled time; null: never")
     ] = None
     tags: Annotated[Tags | None, Field(description="Short texts by which it is found")] = None
+    notify: Annotated[
+        str | None,
+        Field(
+            description="Channel of the settings that is notified of its end, if its definition has `tasks`; a tag notify:CHANNEL"
+        ),
+    ] = None
     name: Annotated[Label | None, Field(description="A title for people; it need not be unique")] = None
     description: Annotated[Description | None, Field(description="What the task is for")] = None
     traceparent: Annotated[

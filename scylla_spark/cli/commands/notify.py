@@ -112,7 +112,7 @@ def _warn_of_tags(cli: Context, names: list[str]) -> None:
     for name in sorted(stored.keys() & set(names)):
         if unknown := stored[name].unknown_tags:
             cli.output.say(
-                f"{name}: no schedule has the tag {', '.join(unknown)}; tags of a rule are not those of tasks."
+                f"{name}: no schedule has the tag {', '.join(unknown)}; the rule is only about tasks that have it."
             )
 
 

@@ -88,6 +88,9 @@ def enqueue(
     timeout: Annotated[str | None, typer.Option(help="Longest run of an attempt")] = None,
     expires: Annotated[str | None, typer.Option(help="It expires unless it begins so soon after its time")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="By which it is found; may be given several times")] = None,
+    notify: Annotated[
+        str | None, typer.Option(help="Channel that is notified of its end; its definition must allow it")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="A title for people; it need not be unique")] = None,
     description: Annotated[str | None, typer.Option(help="What the task is for")] = None,
     traceparent: Annotated[str | None, typer.Option(help="Trace that it belongs to (W3C Trace Context)")] = None,
@@ -107,7 +110,8 @@ def enqueue(
             handler, _object(file_or_text(payload)), ordering_id=ordering_id, uniqueness_key=uniqueness_key,
             at=None if at is None else from_us(instant(at)), delay=delay, queue=queue, priority=priority,
             retry=None if retry == Retry() else retry, timeout=timeout,
-            expires=expires, tags=tag, traceparent=traceparent, name=name, description=description, enqueued_by=author() or None,
+            expires=expires, tags=tag, notify=notify, traceparent=traceparent,
+            name=name, description=description, enqueued_by=author() or None,
             unique=OPEN_NAME if unique else None,
         )  # fmt: skip
         for warning in scheduler.handler_warnings.of([handler]):

@@ -9,7 +9,7 @@ from scylla_spark.core.records.command import ENQUEUE, Command, Rejection, Rules
 from scylla_spark.core.tasks.about import About
 from scylla_spark.core.tasks.follow_up import FollowUp
 from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey
-from scylla_spark.core.tasks.tags import given_tags
+from scylla_spark.core.tasks.tags import given_tags, with_channel
 from scylla_spark.core.tasks.task import FollowUpOptions, Retry
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
@@ -84,7 +84,7 @@ def enqueue_command(
         retry=None if retry is None else WireRetry(*retry.terms),
         enqueued_us=enqueued_us,
         expires_ms=None if expires is None else duration_ms(expires),
-        tags=given_tags(options.get("tags")),
+        tags=with_channel(given_tags(options.get("tags")), options.get("notify")),
         traceparent=options.get("traceparent") or trace,
         unique=unique,
         about=about,

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.name import RULE, is_name
 
 MOST_TAGS: Final = 16
 MAX_TAG_CHARS: Final = 64
+_NOTIFIES: Final = "notify:"  # begins the tag of a task whose end a channel is told of
 
 
 def is_tag(text: object) -> bool:
@@ -48,3 +50,26 @@ def check_collection(tags: object) -> None:
 def tags_of_runs(tags: Iterable[str]) -> tuple[str, ...]:
     """The tags that the runs of a schedule have: the first 16 of its own that may be tags of tasks."""
     return tuple(dict.fromkeys(filter(is_tag, tags)))[:MOST_TAGS]
+
+
+def with_channel(tags: tuple[str, ...], channel: object) -> tuple[str, ...]:
+    """The tags of a task that names a channel, which is notified of its end; None: it names none.
+
+    Raises:
+        ArgumentError: it is no name of a channel, or too long for a tag.
+    """
+    if channel is None:
+        return tags
+    most = MAX_TAG_CHARS - len(_NOTIFIES)
+    if not is_name(channel) or len(str(channel)) > most:
+        raise ArgumentError(
+            f"notify is {shown(channel)}, and names no channel.",
+            hint=f"Pass the name of a channel of the settings, at most {most} characters: {RULE}.",
+            reason="wrong_value",
+        )
+    return tuple(dict.fromkeys((*tags, f"{_NOTIFIES}{channel}")))
+
+
+def channels_in(tags: Iterable[str]) -> list[str]:
+    """Returns the channels that the tags of a task name."""
+    return [tag.removeprefix(_NOTIFIES) for tag in tags if tag.startswith(_NOTIFIES)]

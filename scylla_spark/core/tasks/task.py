@@ -162,6 +162,8 @@ class FollowUpOptions(TypedDict, total=False):
         expires: it ends as expired, without a run, if no attempt has begun so long after its scheduled time (duration). Default: it
             never does.
         tags: at most 16 texts of at most 64 characters by which it is found. Default: none.
+        notify: channel of the settings that is notified of its end, if its definition has `tasks`. It becomes the tag
+            "notify:CHANNEL". Default: none.
         traceparent: trace and span that it belongs to, as W3C Trace Context writes them. Default: OpenTelemetry's current span, for
             a follow-up else that of its parent.
     """
@@ -175,6 +177,7 @@ class FollowUpOptions(TypedDict, total=False):
     timeout: object
     expires: object
     tags: Iterable[str] | None
+    notify: str | None
     traceparent: str | None
 
 

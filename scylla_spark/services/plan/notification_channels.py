@@ -11,7 +11,9 @@ from scylla_spark.io.host.deployment_secret import desk_secret
 def channels_of(settings: Settings) -> Channels:
     """Returns where tasks must go so that they reach the channels."""
     known = {
-        name: Channel(channel.handler, channel.queue) if channel.handler is not None else Channel()
+        name: Channel(channel.handler, channel.queue, channel.tasks)
+        if channel.handler is not None
+        else Channel(tasks=channel.tasks)
         for name, channel in settings.notify.channels.items()
     }
     return Channels(known, settings.api.public_url or "", notice_key(desk_secret(settings)))

@@ -38,10 +38,12 @@ class Channel(NamedTuple):
     Attributes:
         handler: of the task.
         queue: of the task.
+        tasks: tasks may name the channel.
     """
 
     handler: str = NOTIFY_HANDLER
     queue: str = NOTIFY_QUEUE
+    tasks: bool = False
 
 
 class Channels(NamedTuple):
@@ -65,7 +67,7 @@ class Concern(NamedTuple):
         queue: empty: unknown.
         handler: likewise.
         schedule: whose run it is; empty: of none.
-        tags: of that schedule.
+        tags: of that schedule, and of the task.
     """
 
     queue: str = ""
@@ -118,9 +120,10 @@ def concern_of(fact: Fact, entry: Entry | None) -> Concern:
     """
     queue, handler = fact.queue or "", fact.handler or ""
     if entry is None:
-        return Concern(queue, handler)
+        return Concern(queue, handler, tags=fact.tags or ())
     found = of_entry(entry)
-    return found._replace(queue=queue or found.queue, handler=handler or found.handler)
+    tags = tuple(dict.fromkeys((*found.tags, *(fact.tags or ()))))
+    return found._replace(queue=queue or found.queue, handler=handler or found.handler, tags=tags)
 
 
 def of_entry(entry: Entry) -> Concern:

@@ -28,6 +28,7 @@ from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.taken_back import is_our_cancel
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.tasks.key import TaskKey
+from scylla_spark.core.tasks.tags import channels_in
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.definitions.notification_rule import (
     ABSENT,
@@ -54,6 +55,7 @@ _ENDED: Final = {
     "cancelled": CANCELLED,
     "duplicate": DUPLICATE,
 }
+OF_TASK: Final = "task"  # stands for the rule in messages that a task asked for
 _SLACK: Final = 32  # successes are recorded once in so many parts of the time that a rule waits for one
 
 
@@ -77,14 +79,15 @@ class Noticing:
         self._rules = RuleIndex(self._state)
         self._gathering = Gathering(journal, timers, self._rules, channels, note_defect)
         self.anew = self._gathering.anew
+        self._open_channels = frozenset(name for name, channel in channels.known.items() if channel.tasks)
         journal.watchers.append(self._watch)
         for rule in self._rules.all().values():
             self._arm(rule)
 
     @property
     def idle(self) -> bool:
-        """Returns True if nobody wants to be told of anything."""
-        return not self._state.rules
+        """Returns True if there are no rules, and no task may name a channel."""
+        return not (self._state.rules or self._open_channels)
 
     # -- what happens -----------------------------------------------------------------------------------------------------
 
@@ -110,11 +113,14 @@ class Noticing:
                     self._note_success(rule, now)
         if rules := self._rules.told_by(event, concern):
             self._tell(rules, of_end(event, fact, concern, run), now)
+        if named := self._open_channels.intersection(channels_in(fact.tags or ())):
+            asked = [NotificationRule(name=OF_TASK, when=[event], channel=one, digest="0s") for one in sorted(named)]
+            self._tell(asked, of_end(event, fact, concern, run), now)
 
     def _watch(self, change: Change) -> None:
         if change[0] == RULE:
             self._rule_changed(change)
-        elif self.idle:
+        elif not self._state.rules:
             return
         elif change[0] == "fire" and change[2]["verdict"] in _VERDICTS:
             fire = change[2]

@@ -7,6 +7,7 @@ TYPE_CHECKING = False  # as in typing; importing that takes most of the time bef
 if TYPE_CHECKING:
     from typing import Any, Final
 
+    from scylla_spark.client.async_scheduler import AsyncScheduler
     from scylla_spark.client.schedules.schedule import Constraint, Schedule, Trigger
     from scylla_spark.client.tasks.enqueue_result import EnqueueResult
     from scylla_spark.client.tasks.handle import TaskHandle
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: "Final" = {
+    "AsyncScheduler": "client.async_scheduler",
     "Scheduler": "processes.scheduler",
     "Schedule": "client.schedules.schedule",
     "Trigger": "client.schedules.schedule",
@@ -49,6 +51,7 @@ _HOMES: "Final" = {
 
 __all__ = [
     "Abort",
+    "AsyncScheduler",
     "Constraint",
     "EnqueueResult",
     "NotificationRule",

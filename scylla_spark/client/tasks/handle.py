@@ -132,11 +132,19 @@ class TaskHandle(Generic[R_co]):
         with self._log.watching(self.key):
             ended = self._end(enqueue_arguments.deadline_of(timeout))
         if ended is None:
-            raise WaitTimeoutError(
-                f"{self.key} has not ended within {duration_shown(timeout)}.",
-                hint="It goes on; `.explain()` says why it waits.",
-                key=str(self.key),
-            )
+            raise not_ended(self.key, timeout)
+        return self.value_of(ended)
+
+    def value_of(self, ended: Fact) -> R_co:
+        """Returns what the handler returned, as the type that it declares.
+
+        Args:
+            ended: the end of the task.
+
+        Raises:
+            TaskFailed: it ended otherwise than succeeded.
+            ArgumentError: the value does not fit the type.
+        """
         if ended.outcome != SUCCEEDED:
             raise _failed(self.key, ended)
         text = ended.result or "null"
@@ -473,6 +481,20 @@ class TaskHandle(Generic[R_co]):
 
 def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
     return [command._replace(kind="cancel")] if cancelled and command.kind == ENQUEUE else []
+
+
+def not_ended(key: TaskKey, timeout: object) -> WaitTimeoutError:
+    """The error for a caller that has waited for the end of a task.
+
+    Args:
+        key: of the task.
+        timeout: how long it was waited for.
+    """
+    return WaitTimeoutError(
+        f"{key} has not ended within {duration_shown(timeout)}.",
+        hint="It goes on; `.explain()` says why it waits.",
+        key=str(key),
+    )
 
 
 def _failed(key: TaskKey, ended: Fact) -> SchedulerError:

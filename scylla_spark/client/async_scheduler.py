@@ -98,7 +98,7 @@ class AsyncScheduler:
 
     async def enqueue(self, handler: Any, payload: Any = None, **options: Unpack[EnqueueOptions]) -> AsyncTaskHandle:
         """Enqueues one task; when this returns, Kafka has acknowledged it. See `Scheduler.enqueue`."""
-        handle = await asyncio.to_thread(self.scheduler.enqueue, handler, payload, **options)
+        handle = await asyncio.to_thread(lambda: self.scheduler.enqueue(handler, payload, **options))
         return AsyncTaskHandle(handle, self._ends)
 
     def task(self, key: TaskKey | str) -> AsyncTaskHandle:

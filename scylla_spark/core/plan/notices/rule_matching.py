@@ -114,7 +114,7 @@ class Noticing:
         if rules := self._rules.told_by(event, concern):
             self._tell(rules, of_end(event, fact, concern, run), now)
         if named := self._open_channels.intersection(channels_in(fact.tags or ())):
-            asked = [NotificationRule(name=OF_TASK, when=[event], channel=one, digest="0s") for one in sorted(named)]
+            asked = [_rule_of_task(event, one) for one in sorted(named)]
             self._tell(asked, of_end(event, fact, concern, run), now)
 
     def _watch(self, change: Change) -> None:
@@ -228,6 +228,10 @@ class Noticing:
             self._journal.note(SEEN, rule.name, read.changed_us)
         if rule is not None:
             self._arm(rule)
+
+
+def _rule_of_task(event: str, channel: str) -> NotificationRule:
+    return NotificationRule.of({"name": OF_TASK, "when": [event], "channel": channel, "digest": "0s"})
 
 
 def _absence_of(rule: NotificationRule) -> str:

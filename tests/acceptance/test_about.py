@@ -19,7 +19,7 @@ def test_name_description_and_who_enqueued_it_are_shown_and_chosen_by(deployment
     called = deployment.call("task", "enqueue", *words)
     assert called.returncode == 0, called.stderr
     key = TaskKey(to_us(datetime.now(UTC)) + HOUR_US, "about", "kafka")
-    foreign.put(key, about=said | {"enqueuedBy": "root", "proof": "0" * 32}).get(timeout=30)
+    foreign.put(key, about=said | {"enqueuedBy": "mallory", "proof": "0" * 32}).get(timeout=30)
 
     def listed():
         return wire("GET", "/v1/tasks?filter=lane:about%20name:Invoices%20description:may")["tasks"]
@@ -29,8 +29,8 @@ def test_name_description_and_who_enqueued_it_are_shown_and_chosen_by(deployment
     assert all((one["name"], one["description"]) == ("Invoices", "of May") for one in shown.values())
     assert not any(one["enqueued_by_verified"] for one in shown.values())
     who = {key: one["enqueued_by"] for key, one in shown.items()}
-    assert (who[python.uniqueness_key], who[http.uniqueness_key], who["kafka"]) == ("ann", None, "root")
-    retold = deployment.call("task", "list", "--filter", "lane:about enqueued_by:ann,root")
+    assert (who[python.uniqueness_key], who[http.uniqueness_key], who["kafka"]) == ("ann", None, "mallory")
+    retold = deployment.call("task", "list", "--filter", "lane:about enqueued_by:ann,mallory")
     assert retold.stdout.count("about") == 2, retold.stdout
     for row in rows:
         wire.cancel(row["id"])

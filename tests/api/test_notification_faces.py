@@ -160,10 +160,12 @@ def test_a_channel_has_a_name_that_rules_can_use() -> None:
 
 
 def test_the_planner_knows_where_tasks_must_go_and_nothing_else() -> None:
-    found = channels_of(Settings.load(notify={"channels": CHANNELS}, api={"public_url": "https://tasks.example"}))
+    channels = CHANNELS | {"open": CHANNELS["ops"] | {"tasks": True}}
+    found = channels_of(Settings.load(notify={"channels": channels}, api={"public_url": "https://tasks.example"}))
     assert {name: tuple(one) for name, one in found.known.items()} == {
-        "ops": ("scylla.notify", "_notify"),
-        "desk": ("desk.tell", "alerts"),
+        "ops": ("scylla.notify", "_notify", False),
+        "desk": ("desk.tell", "alerts", False),
+        "open": ("scylla.notify", "_notify", True),
     }
     assert found.public_url == "https://tasks.example"
 

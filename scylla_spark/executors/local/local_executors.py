@@ -8,6 +8,7 @@ fails closed: where such a pool cannot be as its handler asks, its tasks fail an
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections import defaultdict
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ROOM: Final = 1_000  # to refuse takes no time
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""Errors of a machine that is short of something now."""
+_AGAIN_S: Final = 1.0
 
 
 class LocalExecutors:
@@ -53,9 +57,11 @@ class LocalExecutors:
         self._refusals: dict[str, str] = {}  # by handler: why it can have none
         self._keeper: LogKeeper | None = None
         self._outputs: OutputTerms | None = None
+        self._waiting: tuple[HandlerInfo, ...] = ()  # whose pools could not be started yet
         self._starting = threading.Thread(target=self._start_own, name="isolated-pools", daemon=True)
+        self._tried = threading.Event()  # each was tried to be started
         self._in_background = in_background
-        self._stopping = False
+        self._stopping = threading.Event()
         self._sink: Sink
 
     def keep_logs(self, keeper: LogKeeper) -> None:
@@ -69,6 +75,8 @@ class LocalExecutors:
     def start(self, sink: Sink) -> None:
         """Starts the shared pool, then one after the other those of handlers that ask for isolation.
 
+        Where the machine is short of descriptors, memory or processes, such a pool is tried again, and its tasks wait.
+
         Raises:
             SchedulerError: as `LocalPool.start` of the shared one; another that cannot be started refuses its tasks from then on.
         """
@@ -76,21 +84,36 @@ class LocalExecutors:
         self._start(self._shared)
         self._starting.start()
         if not self._in_background:
-            self._starting.join()
+            self._tried.wait()
 
     def _start_own(self) -> None:
-        for info in self._isolated():
-            if self._stopping:
-                return
+        left = self._isolated()
+        try:
+            while left:
+                self._waiting = tuple(left := [info for info in left if not self._started(info)])
+                self._tried.set()
+                if left and self._stopping.wait(_AGAIN_S):
+                    return
+        finally:
+            self._tried.set()
+
+    def _started(self, info: HandlerInfo) -> bool:
+        """Starts the pool of a handler; False: it is to be tried again."""
+        if self._stopping.is_set():
+            return False
+        try:
             pool = self._own(info)
-            try:
-                self._start(pool)
-            except Exception as error:  # whatever it is: nothing must run otherwise than asked for
-                self._refusals[info.name] = str(error) or type(error).__name__
-                _log.warning("handler %r cannot be isolated as it asks; its tasks will fail: %s", info.name, error)
-            else:
-                self._pool_of[info.name] = pool
-                self._pools.append(pool)
+            self._start(pool)
+        except Exception as error:  # whatever it is: nothing must run otherwise than asked for
+            if isinstance(error, OSError) and error.errno in _SHORT:
+                _log.warning("handler %r cannot be isolated now, which is tried again: %s", info.name, error)
+                return False
+            self._refusals[info.name] = str(error) or type(error).__name__
+            _log.warning("handler %r cannot be isolated as it asks; its tasks will fail: %s", info.name, error)
+        else:
+            self._pool_of[info.name] = pool
+            self._pools.append(pool)
+        return True
 
     def _start(self, pool: LocalPool) -> None:
         if self._keeper is not None:
@@ -109,7 +132,8 @@ class LocalExecutors:
 
     def rooms(self) -> dict[str, int]:
         """Returns how many more tasks would run, by executor name; where all are refused, always some, so that they fail soon."""
-        rooms = {f"own/{name}": _ROOM for name in self._refusals}
+        rooms = {f"own/{info.name}": 0 for info in self._waiting}
+        rooms |= {f"own/{name}": _ROOM for name in self._refusals}
         for pool in self._pools:
             rooms |= pool.rooms()
         return rooms
@@ -158,7 +182,7 @@ class LocalExecutors:
 
     def stop(self, *, drain_s: float) -> None:
         """Stops the pools."""
-        self._stopping = True
+        self._stopping.set()
         if self._starting.ident is not None:
             self._starting.join()
         for pool in self._pools:

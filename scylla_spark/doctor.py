@@ -217,7 +217,8 @@ def check_package(name: str, wanted: str, installed: str | None) -> Check:
     if installed == wanted:
         return Check(name, True, installed)
     detail = f"{installed} is installed; {wanted} is needed" if installed else f"not installed; {wanted} is needed"
-    return Check(name, False, detail, f"pip install '{name}=={wanted}'  (in a checkout: make setup)")
+    what = f"{name}=={wanted}" if installed else "scylla-spark[spark]"
+    return Check(name, False, detail, f"pip install '{what}'  (in a checkout: make setup)")
 
 
 def check_jars(jar_set: str, cache: Path | None = None) -> Check:

@@ -43,7 +43,7 @@ _ENTRIES: Final = (
     "scylla_spark.executors.local.child",
 )
 _OF_SPARK: Final = ("numpy", "pandas", "pyarrow")  # what PySpark imports in an executor
-_OF_DRIVER: Final = ("cryptography", "delta-spark")
+_OF_DRIVER: Final = ("cryptography", "delta-spark", "deltalake", "obstore", "polars")
 _NEVER: Final = frozenset({"delta-spark", "pip", "py4j", "pyspark", "scylla-spark", "setuptools", "wheel"})
 _SECRET: Final = re.compile(r"(^|/)(\.[^/]*|scyllaspark[^/]*\.toml|[^/]*\.(pem|key|p12|pfx|jks|keystore|jar))(/|$)")
 _UNUSED: Final = re.compile(

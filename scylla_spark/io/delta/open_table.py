@@ -6,9 +6,12 @@ commits, and to go on would mix both. So what the newest commit was that was rea
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import boot_us
+from scylla_spark.errors import SetupError
 from scylla_spark.io.delta.log_place import Stamp, commit_name, is_local, log_of, store_options
 
 if TYPE_CHECKING:
@@ -17,6 +20,18 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _STORE_PAUSE_US: Final = 5_000_000  # between two looks at a quiet table's commit in an object store: each is a request
+
+
+@cache
+def require_table_packages() -> None:
+    """Checks that what reads tables can be imported.
+
+    Raises:
+        SetupError: a package is not installed.
+    """
+    for name in ("deltalake", "obstore", "polars", "pyarrow"):
+        if find_spec(name) is None:
+            raise SetupError(f"{name} is not installed.", hint="pip install 'scylla-spark[tables]'")
 
 
 class State(NamedTuple):

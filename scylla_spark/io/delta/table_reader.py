@@ -26,7 +26,7 @@ from scylla_spark.core.tasks.stored_records import Known, ScanRow
 from scylla_spark.errors import ConfigError, ConflictError, NotFoundError, SchedulerError, UnreachableError
 from scylla_spark.io.delta.deployment_record import check_partitions, stored_rules
 from scylla_spark.io.delta.log_place import STORE_LIMIT, commit_name, has_log, is_local, log_of
-from scylla_spark.io.delta.open_table import UNKNOWN, OpenTable, State
+from scylla_spark.io.delta.open_table import UNKNOWN, OpenTable, State, require_table_packages
 from scylla_spark.io.delta.rows import (  # fmt: skip
     IDENTITY,
     Pruning,
@@ -90,9 +90,11 @@ class TableReader:
 
     Raises:
         ConfigError: the path has characters that delta-rs takes for parts of a URL, or cannot open.
+        SetupError: a package of the extra `tables` is not installed.
     """
 
     def __init__(self, path: str, limit: timedelta = STORE_LIMIT) -> None:
+        require_table_packages()
         self.path = path.rstrip("/")
         self.limit = limit
         if found := set(filter(_MISREAD_IN_URI.match if _URI.match(path) else _MISREAD.match, self.path)):

@@ -17,6 +17,7 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _SPACE_TEXT: Final = re.compile(r"No space left on device|Disk quota exceeded|not enough space", re.IGNORECASE)
 _PROBE_BYTES: Final = 1 << 20  # less than this is left: nothing of ours can work there
 _EXTRAS: Final = {
+    "deltalake": "tables", "obstore": "tables", "polars": "tables", "pyarrow": "tables",
     "pyspark": "spark", "delta": "spark", "pandas": "spark", "numpy": "spark", "cryptography": "spark",
     "fastapi": "api", "starlette": "api", "uvicorn": "api", "jinja2": "api",
     "google": "connect", "grpc": "connect", "grpc_status": "connect", "zstandard": "connect",

@@ -19,6 +19,7 @@ from scylla_spark.cli.commands import (
     rejected,
     root_commands,
     schedule,
+    service,
     simulate,
     spark_worker,
     table,
@@ -56,6 +57,7 @@ for name, group in (
     ("rejected", rejected.app),
     ("table", table.app),
     ("config", settings.app),
+    ("service", service.app),
 ):
     app.add_typer(group, name=name)
 task_list.register(task.app)

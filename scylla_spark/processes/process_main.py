@@ -18,7 +18,7 @@ from scylla_spark.io.host.foreign_errors import outage_in
 from scylla_spark.io.kafka.topics import located
 from scylla_spark.log import configure, get_logger
 from scylla_spark.processes.deployment import Deployment
-from scylla_spark.processes.ready_line import ready_facts, ready_line
+from scylla_spark.processes.ready_line import ready_facts, ready_line, tell_service_manager
 from scylla_spark.processes.stop_signals import SIGNALS, StopSignals, end_at_once
 from scylla_spark.visible import visible_lines
 
@@ -114,8 +114,11 @@ def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: th
             log.warning(
                 "the services are not ready after two minutes, and go on trying"
             )  # a spare dispatcher waits for partitions
+            tell_service_manager("READY=1")
         ready(deployment)
+        tell_service_manager("READY=1")
         deployment.serve(stop)
+        tell_service_manager("STOPPING=1")
 
 
 def _give_up(deployment: Deployment, stop: threading.Event, begun: threading.Event, ends_it: threading.Lock) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +14,19 @@ if TYPE_CHECKING:
     from scylla_spark.processes.deployment import Deployment
 
 _BEGIN: Final = '{"ready": true'
+
+
+def tell_service_manager(state: str) -> None:
+    """Reports a state of this process to systemd, as `sd_notify` does; nothing happens where no systemd has asked for it.
+
+    Args:
+        state: such as READY=1 or STOPPING=1.
+    """
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+        out.sendto(state.encode(), "\0" + place[1:] if place.startswith("@") else place)
 
 
 def ready_facts(deployment: Deployment) -> dict[str, Any]:

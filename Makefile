@@ -139,10 +139,12 @@ lint: setup ## ruff (rules and format), the language of texts, and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: setup ## let ruff reformat and mend what it can, and lower the budgets of language
+format: setup ## let ruff reformat and mend what it can, lower the budgets of language, and renew the Grafana dashboard and the table of values
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(BIN)/python tools/lint_language.py --lower
+	@$(BIN)/python tools/grafana_dashboard.py
+	@$(BIN)/python tools/helm_values.py
 
 bench: setup ## all benchmarks (ARGS="..." are passed on)
 	@$(BIN)/scylla-spark bench all $(ARGS)

@@ -199,30 +199,37 @@ def _full(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def metrics_page() -> str:
-    """Every metric with its labels, from the collectors of the processes."""
+def metric_families() -> dict[str, list[Any]]:
+    """Title → the families of metrics that such processes show, from their collectors."""
     from prometheus_client import CollectorRegistry
 
     from scylla_spark.api.http.metrics import ApiMetrics
+    from scylla_spark.processes.process_metrics import ProcessMetrics
     from scylla_spark.services.ingest.metrics import IngestMetrics
     from scylla_spark.services.interpreter_pauses import InterpreterPauses
     from scylla_spark.services.plan.metrics import PlanMetrics
 
     every, ingest = CollectorRegistry(), CollectorRegistry()
     InterpreterPauses(every)
+    every.register(ProcessMetrics({}, {}))
     ingest.register(IngestMetrics())
+    return {
+        "Every process": list(every.collect()),
+        "Dispatch": _of_dispatch(),
+        "Ingest": list(ingest.collect()),
+        "Planner": list(PlanMetrics().registry.collect()),
+        "HTTP API": list(ApiMetrics().registry.collect()),
+    }
+
+
+def metrics_page() -> str:
+    """Every metric with its labels."""
     parts = [
         "# Metrics",
         "Each process serves these at `/metrics`, for Prometheus. "
         "[Operations](../operations.md#what-to-watch) names the ports, and what to watch.",
     ]
-    for title, families in (
-        ("Every process", every.collect()),
-        ("Dispatch", _of_dispatch()),
-        ("Ingest", ingest.collect()),
-        ("Planner", PlanMetrics().registry.collect()),
-        ("HTTP API", ApiMetrics().registry.collect()),
-    ):
+    for title, families in metric_families().items():
         rows = [
             (f"`{one.name}{'_total' if one.type == 'counter' else ''}`", one.type, one.documentation)
             for one in sorted(families, key=lambda one: one.name)

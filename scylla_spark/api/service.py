@@ -57,7 +57,9 @@ class ApiService:
         self._settings = settings
         self._socket: socket.socket | None = None
         self._stop = threading.Event()
+        self._missing: list[str] = []
         self._settled = threading.Event()  # it serves, or has failed once
+        self._serves = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="api-parent", daemon=True)
@@ -68,8 +70,9 @@ class ApiService:
         Raises:
             ConfigError: it cannot listen there, or others would reach it.
         """
-        if missing := [name for name in ("fastapi", "jinja2", "uvicorn") if find_spec(name) is None]:
-            log.warning("no HTTP API and no dashboard: pip install 'scylla-spark[api]'", missing=missing)
+        self._missing = [name for name in ("fastapi", "jinja2", "uvicorn") if find_spec(name) is None]
+        if self._missing:
+            log.warning("no HTTP API and no dashboard: pip install 'scylla-spark[api]'", missing=self._missing)
             self._settled.set()
             return
         check_address(self._settings.api)
@@ -95,6 +98,12 @@ class ApiService:
     def ready(self) -> bool:
         """Returns whether the API serves or has failed once. A failed API does not keep the process from being ready."""
         return self._settled.is_set()
+
+    def trouble(self) -> str | None:
+        """Returns a sentence that says why it does not serve just now; None: it does."""
+        if self._missing:
+            return f"{', '.join(self._missing)} cannot be imported: pip install 'scylla-spark[api]'."
+        return None if self._serves.is_set() else "Its process starts, or starts again: see the log."
 
     def alive(self) -> bool:
         """Always: a child that dies is started again, and the rest of the process goes on."""
@@ -152,8 +161,10 @@ class ApiService:
         assert self._process.stdout is not None
         with self._process.stdout as said:
             if said.readline() == READY:
+                self._serves.set()
                 self._settled.set()
             said.read()
+        self._serves.clear()
         return self._process.wait()
 
 

@@ -41,6 +41,8 @@ from scylla_spark.io.host.session import (
 from scylla_spark.io.kafka.topics import LOCK_FILE, announce, broker_folder, with_broker
 from scylla_spark.log import get_logger
 from scylla_spark.processes.bounded_stop import LIMIT_S, Stop
+from scylla_spark.processes.health import Health
+from scylla_spark.processes.process_metrics import ProcessMetrics
 from scylla_spark.processes.roles import ROLES, role_named
 from scylla_spark.services.interpreter_pauses import InterpreterPauses
 from scylla_spark.services.metrics_server import MetricsServer
@@ -89,6 +91,7 @@ class Deployment:
         self.spark = spark
         self.broker: BrokerKeeper | None = None
         self._services: dict[str, Service] = {}  # in the order in which they were started
+        self._health = Health(self.roles, self._services)
         self._server: MetricsServer | None = None
         self._own_session = self._had_session = False
         self._uses_jvm = False
@@ -119,6 +122,7 @@ class Deployment:
             SchedulerError: something is missing or contradicts the stored deployment.
         """
         self._begun, stop = True, stop or threading.Event()
+        self._health.stopping = False
         try:
             for _ in self._steps(stop):
                 if stop.is_set():
@@ -133,7 +137,7 @@ class Deployment:
 
     def _steps(self, stop: threading.Event) -> Iterator[None]:
         data_dir = self.settings.data_dir
-        if folder := full_folder(self._folders()):
+        if folder := full_folder(self._folders().values()):
             raise no_space(folder)
         if make_folder(data_dir):
             log.warning("other users may enter the data folder; close it: chmod 700", data=str(data_dir))
@@ -151,8 +155,9 @@ class Deployment:
         self._ends.append(Stop("spark", self._close_session, _CLOSE_S, partial(end_jvm, ExitCode.OUTAGE)))
         server = self._server = MetricsServer(self._shown_at())
         self._ends.append(Stop("metrics", server.stop))
+        server.answer(self._health.routes())
         server.start()
-        self._measure_pauses(server)
+        self._measure(server)
         for role in self.roles:
             self._start_service(role, server)
             yield
@@ -174,9 +179,13 @@ class Deployment:
             facts |= {"metrics": self.metrics, "pid": os.getpid(), "broker_restarts": self.broker.restarts._asdict()}
             announce(self.settings.data_dir, facts | self.addresses)
 
-    def _measure_pauses(self, server: MetricsServer) -> None:
+    def _measure(self, server: MetricsServer) -> None:
         registry = CollectorRegistry()
         pauses = InterpreterPauses(registry)
+        kafka = self.settings.kafka
+        named = {"kafka.ca_file": kafka.ca_file, "kafka.client_cert_file": kafka.client_cert_file}
+        certificates = {name: file for name, file in named.items() if file is not None}
+        registry.register(ProcessMetrics(self._folders(), certificates))
         self._ends.append(Stop("interpreter pauses", pauses.stop))
         server.show(registry)
         pauses.start()
@@ -338,7 +347,7 @@ class Deployment:
         """Returns what an error comes from: a full disk, or a process that has ended."""
         if not isinstance(error, Exception):
             return error
-        if folder := full_folder(self._folders()):
+        if folder := full_folder(self._folders().values()):
             return no_space(folder)
         until_us = boot_us() + (_DEATH_US if is_cut_off(error) else 0)
         while True:
@@ -349,39 +358,38 @@ class Deployment:
             if boot_us() >= until_us:
                 known = outage_in(error)
                 if isinstance(known, DiskFullError) and known.fields.get("place") is None:
-                    return no_space(min(self._folders(), key=free_bytes))  # which disk, the error does not say
+                    return no_space(min(self._folders().values(), key=free_bytes))  # which disk, the error does not say
                 return known or error
             threading.Event().wait(_POLL_S)
 
-    def _folders(self) -> Iterator[Path]:
-        """Yields where processes of ours write on this machine."""
-        yield self.settings.data_dir
-        if self.settings.tables_folder is not None:
-            yield self.settings.tables_folder
-        yield Path(tempfile.gettempdir())
+    def _folders(self) -> dict[str, Path]:
+        """Returns where processes of ours write on this machine."""
+        tables = self.settings.tables_folder
+        found = {"data": self.settings.data_dir} | ({} if tables is None else {"tables": tables})
+        return found | {"temporary": Path(tempfile.gettempdir())}
 
     def serve(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set or a service has done all that it was to do; a part that ends raises its error.
 
         Parts are looked at in a thread of its own: asking a JVM that stands still takes as long as it does.
         """
-        failure: list[BaseException] = []
         done = threading.Event()
 
         def watch() -> None:
             try:
                 while not done.wait(_LOOK_S):
+                    self._health.looked_us = boot_us()
                     self.check()
                     if any(isinstance(one, Finite) and one.finished() for one in self._services.values()):
                         stop.set()
             except BaseException as error:
-                failure.append(error)
+                self._health.failure = error
 
         watcher = threading.Thread(target=watch, name="watch-services", daemon=True)
         watcher.start()
         while not stop.wait(_LOOK_S):
-            if failure:
-                raise failure[0]
+            if self._health.failure is not None:
+                raise self._health.failure
             self._check_processes()
         done.set()
         watcher.join(LIMIT_S)
@@ -393,6 +401,7 @@ class Deployment:
             Exception: the first one that a part failed with; the others are ended all the same.
         """
         failures = []
+        self._health.stopping, self._health.looked_us = True, None
         if self.spark is not None and self._own_session and jvm_ended() is None:
             self._ends.append(Stop("log of spark", partial(silence, self.spark), _SILENCE_S))
         while self._ends:

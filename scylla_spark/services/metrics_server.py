@@ -42,10 +42,13 @@ class MetricsServer:
         self.address = f"http://{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="state-server", daemon=True)
 
-    def show(self, registry: CollectorRegistry, routes: Mapping[str, Route] | None = None) -> None:
-        """Serves further metrics, and what else is answered: path → route."""
+    def show(self, registry: CollectorRegistry) -> None:
+        """Serves further metrics."""
         self._registries.append(registry)
-        self._routes.update(routes or {})
+
+    def answer(self, routes: Mapping[str, Route]) -> None:
+        """Serves further routes: path → route."""
+        self._routes.update(routes)
 
     def hide(self, registry: CollectorRegistry) -> None:
         """Serves these metrics no longer: what they tell of has stopped, and may be started again."""

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from scylla_spark.clock import boot_us
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.host.host_names import HostNames, unknown_host
 
 JSON: Final = "application/json"
@@ -35,7 +35,7 @@ class Route(NamedTuple):
     """One path.
 
     Attributes:
-        answer: gives the reply; ArgumentError becomes 400, TimeoutError 503, anything else 500.
+        answer: gives the reply; ArgumentError becomes 400, UnreachableError and TimeoutError 503, anything else 500.
         parameters: names of the query, all of them needed, each once.
     """
 
@@ -145,6 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
             reply = route.answer(_parameters(query, route.parameters))
         except ArgumentError as error:
             self._fail(400, str(error), parameters=list(route.parameters))
+        except UnreachableError as error:
+            self._fail(503, error.message)
         except TimeoutError:
             self._fail(503, "the engine did not answer in time")
         except Exception as error:

@@ -36,6 +36,13 @@ class Service(Protocol):
     def ready(self) -> bool:
         """Returns True if it does its duty by now."""
 
+    def trouble(self) -> str | None:
+        """Returns a sentence that says why it does not do its duty just now, for `/readyz`; None: it does.
+
+        Raises:
+            TimeoutError: it did not answer in time.
+        """
+
     def alive(self) -> bool:
         """Returns True if all parts run that have begun.
 

@@ -268,6 +268,11 @@ def test_openapi_and_metrics_are_served(api):
     assert "scyllaspark_api_requests_total" in api("GET", "/metrics")[1]
 
 
+def test_a_deployment_with_all_roles_is_healthy_and_ready_at_its_metrics_port(deployment):
+    for path in ("/healthz", "/readyz"):
+        eventually(lambda path=path: Api(deployment.metrics)("GET", path)[1] == {"status": "ok"}, 60, path)
+
+
 # -- clients that harm nobody else ------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,7 @@ def test_the_child_serves_is_started_again_and_ends_with_its_parent(made, monkey
     made.start()
     assert holds(made.ready, 60)
     assert health(made.address) == {"status": "ok"}
+    assert made.trouble() is None
     first = made._process
     with open(f"/proc/{first.pid}/cmdline", "rb") as command, open(f"/proc/{first.pid}/environ", "rb") as environment:
         assert b"secret" not in command.read() + environment.read()
@@ -89,8 +90,10 @@ def test_the_child_serves_is_started_again_and_ends_with_its_parent(made, monkey
     assert health(made.address) == {"status": "ok"}, "who asks meanwhile waits"
     assert made._process.pid != first.pid
     assert made.alive()
+    assert holds(lambda: made.trouble() is None, 60)
     made.stop()
     assert made._process.returncode == 0
+    assert "starts again" in made.trouble()
 
 
 def test_without_a_port_of_the_settings_the_last_one_comes_first_then_the_default_then_a_free_one(
@@ -121,3 +124,4 @@ def test_without_its_packages_there_is_no_api_and_all_else_is_ready(made, monkey
     monkeypatch.setattr(service, "find_spec", lambda name: None)
     made.start()
     assert (made.ready(), made.alive(), made.address) == (True, True, None)
+    assert "pip install 'scylla-spark[api]'" in made.trouble()

@@ -4,7 +4,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from scylla_spark.cli.commands.task import _attempt
 from scylla_spark.client.tasks.explain import told_by_owner
@@ -38,7 +37,7 @@ def dispatcher():
     said = {}
     server = MetricsServer(Metrics())
     names = ("scheduled_time", "ordering_id", "uniqueness_key")
-    server.show(CollectorRegistry(), {"/attempt": Route(lambda _query: Reply(JSON, json.dumps(said).encode()), names)})
+    server.answer({"/attempt": Route(lambda _query: Reply(JSON, json.dumps(said).encode()), names)})
     server.start()
     yield server.address, said
     server.stop()

@@ -9,7 +9,6 @@ from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from scylla_spark.api.schedules import actions as schedule_actions
 from scylla_spark.api.tasks import known_handlers
@@ -73,7 +72,7 @@ def dispatcher(known):
     """The address of what answers as a dispatcher does."""
     told = json.dumps(describe_handlers(known, 1_767_225_600_000_000)).encode()
     server = MetricsServer(Metrics())
-    server.show(CollectorRegistry(), {"/handlers": Route(lambda _query: Reply(JSON, told))})
+    server.answer({"/handlers": Route(lambda _query: Reply(JSON, told))})
     server.start()
     yield server.address
     server.stop()

@@ -18,19 +18,21 @@ from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.host.http_get import AnswerError, fetch
 from scylla_spark.io.kafka import command_sender, plan_requests, topics
 from scylla_spark.io.kafka.client_patches import _Transactions
 from scylla_spark.io.kafka.plan_answers import PlanAnswers
 from scylla_spark.io.kafka.plan_requests import PlanRequests
 from scylla_spark.io.kafka.topic_setup import ensure_topics
 from scylla_spark.io.kafka.topics import producer, with_broker
+from scylla_spark.processes.deployment import Deployment
 from tests.support.delta_tables import PARTITIONS, make
 from tests.support.freezing import frozen
 from tests.support.shared_broker import settings_on
 from tests.support.waiting import eventually
 
 REQUEST_MS, DELIVERY_MS = 1_000, 2_500
-LONGEST_S = 30
+LONGEST_S, PATIENCE = 30, 90
 FENCE = Fence(1, "n")
 NOWHERE = TaskKey(1_900_000_000_000_000, "nobody", "u")
 
@@ -100,6 +102,24 @@ def settings(broker, tmp_path, monkeypatch):
     settings = settings_on(broker.bootstrap, tmp_path, partitions=PARTITIONS)
     ensure_topics(settings)
     return settings
+
+
+def test_a_dispatcher_and_a_planner_are_ready_until_kafka_is_silent_and_again_once_it_answers(broker, settings):
+    quick = {"scan": "reader", "session_timeout": "6s"}
+    changed = settings.model_copy(update={"dispatch": settings.dispatch.model_validate(quick)})
+    with Deployment(changed, roles=["dispatch", "plan"]) as running:
+
+        def unready():
+            try:
+                return fetch(f"{running.metrics}/readyz", timeout_s=30) and ""
+            except AnswerError as refused:
+                return str(refused)
+
+        eventually(lambda: unready() == "", PATIENCE, "it is ready")
+        with frozen(broker.pid):
+            eventually(lambda: "503" in unready(), PATIENCE, "it is not")
+            assert fetch(f"{running.metrics}/healthz", timeout_s=30), "a restart would not help"
+        eventually(lambda: unready() == "", PATIENCE, "it is ready again")
 
 
 def failures(*calls):

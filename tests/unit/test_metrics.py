@@ -231,7 +231,12 @@ def test_what_is_due_and_does_not_start_is_told_while_it_waits(monkeypatch):
     assert (told["ready"], told["overdue"]) == (3, 3)
     monkeypatch.setattr(describe, "_MOST_DUE", 2)
     assert describe_due(world.engine, world.now)["ready"] == 2, "a look is bounded"
-    assert describe_due(Harness().engine, 0) == {"ready": 0, "overdue": 0, "oldest_ready_seconds": 0}
+    assert describe_due(Harness().engine, 0) == {
+        "ready": 0,
+        "overdue": 0,
+        "oldest_ready_seconds": 0,
+        "without_handler": 0,
+    }
 
 
 def test_what_each_queue_has_to_do_is_told_with_the_partitions_that_are_counted():

@@ -41,10 +41,14 @@ from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 _SHOWN = 50
 _MOST_LANES = 5_000  # of those that wait for one executor
 _MOST_DUE = 50_000  # lanes that a look goes through: the engine waits for it
+_WATCHED = dict.fromkeys(
+    ("defects", "leases_expired", "retries_exhausted"), 0
+)  # 0 is shown, so that `increase` sees the first one
 _DUE = {
     "ready": "Heads of lanes that are due and wait for room, a worker, or their queue; of more than 50,000 only so many are looked at",
     "overdue": "Those of them that have waited for more than five minutes",
     "oldest_ready_seconds": "How long the oldest of them has waited; 0: none waits",
+    "without_handler": "Those of them whose handler is not registered here; of more than 5,000 only so many are counted",
 }
 
 
@@ -61,7 +65,8 @@ class Description:
         self._since_us = now_us()
         self._looks = Looks(dispatcher.mailbox)
         dispatcher.measures.registry.register(_EngineCollector(dispatcher, self._looks))
-        server.show(dispatcher.measures.registry, self._routes())
+        server.show(dispatcher.measures.registry)
+        server.answer(self._routes())
 
     def _routes(self) -> dict[str, Route]:
         return {
@@ -124,6 +129,7 @@ def describe_due(engine: Engine, now: int) -> dict[str, float]:
         "ready": len(since),
         "overdue": overdue,
         "oldest_ready_seconds": max(now - min(since, default=now), 0) / 1e6,
+        "without_handler": sum(1 for _ in islice(engine.waiting_for(NO_HANDLER), _MOST_LANES)),
     }
 
 
@@ -342,10 +348,16 @@ class _EngineCollector:
             for partition in status["partitions"]:
                 gauge.add_metric([str(partition["partition"])], partition[name])
             yield gauge
+        active = GaugeMetricFamily(
+            f"{PREFIX}partition_active", "1: this dispatcher releases the tasks of the partition", labels=["partition"]
+        )
+        for partition in status["partitions"]:
+            active.add_metric([str(partition["partition"])], partition["state"] == "active")
+        yield active
         events = CounterMetricFamily(
             f"{PREFIX}events", "What the engine counts: completions, attempts, takes, fences", labels=["event"]
         )
-        for name, count in status["counts"].items():
+        for name, count in (_WATCHED | status["counts"]).items():
             events.add_metric([name], count)
         yield events
         for name, help_text in _DUE.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
@@ -296,15 +297,28 @@ class Dispatcher:
                 raise part.failure
         return (self._ticker is None or self._ticker.alive()) and self._thread.is_alive()
 
-    def ready(self) -> bool:
-        """Returns True if every partition of this process releases tasks."""
-        return self.mailbox.ask(
-            lambda now: (
-                self._queues_known
-                and bool(self.engine.partitions)
-                and all(p.state == "active" for p in self.engine.partitions.values())
-            )
-        )
+    def trouble(self) -> str | None:
+        """Returns a sentence that says why not every partition of this process releases tasks; None: all do.
+
+        Raises:
+            TimeoutError: the engine did not answer in time.
+        """
+        return self.mailbox.ask(lambda _now: self._trouble())
+
+    def _trouble(self) -> str | None:
+        held = self.engine.partitions
+        if not self._queues_known:
+            return "The stored definitions of queues are not read yet."
+        if not held:
+            return "No partition is assigned to this dispatcher: the group is still forming, or it has more members than partitions."
+        if taken := Counter(str(one.state) for one in held.values() if one.state != "active"):
+            states = ", ".join(f"{count} {state}" for state, count in sorted(taken.items()))
+            return f"Of {len(held)} partitions some release no tasks yet: {states}."
+        if not self._certain_until_us():
+            return "Kafka has not confirmed for too long that the partitions are still ours: nothing starts."
+        if stalled := sum(one.stalled for one in held.values()):
+            return f"Kafka has not acknowledged the outcomes of {stalled} of {len(held)} partitions in time: they start nothing."
+        return None
 
     # -- the engine's thread ----------------------------------------------------------------------------------------------
 

@@ -70,7 +70,11 @@ class DispatchService:
 
     def ready(self) -> bool:
         """Returns True if every partition of this process releases tasks."""
-        return self.dispatcher.ready()
+        return self.trouble() is None
+
+    def trouble(self) -> str | None:
+        """See `Dispatcher.trouble`."""
+        return self.dispatcher.trouble() if self._begun else "It starts."
 
     def alive(self) -> bool:
         """See `Dispatcher.alive`."""

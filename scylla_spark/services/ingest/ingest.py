@@ -102,7 +102,7 @@ class Ingest:
         self._failure: Exception | None = None
         self.tables = Tables(spark, settings.tables_path, settings.tables.store_timeout)
         self.results: dict[str, BatchResult] = {}
-        self.metrics = IngestMetrics()
+        self.metrics = IngestMetrics(settings.partitions)
         self._rules = Rules(settings.partitions)
         self.clock = ProvenClock()
         self.progress = Progress(self.tables)
@@ -121,6 +121,7 @@ class Ingest:
         self._firsts: dict[str, dict[int, int]] = {"tasks": {}, "outcomes": {}}  # first offset that Kafka keeps
         self._guards: dict[str, Guard] = {}
         self._ended_by: SchedulerError | None = None
+        self.kafka_is_silent = False  # at the last look, every ten seconds
 
     def prepare(self, topic_ids: dict[str, str] | None = None) -> None:
         """Becomes the one writer of the tables, and checks that they and the topics belong together.
@@ -287,7 +288,9 @@ class Ingest:
             for source in ("tasks", "outcomes"):
                 ends = end_offsets(self.settings, self._topic(source), list(self._partitions(source)))
                 self.metrics.behind(source, ends, self._firsts[source] | _set(self._writers()[source].positions()))
+            self.kafka_is_silent = False
         except Exception as error:
+            self.kafka_is_silent = True
             self.metrics.unknown()
             log.warning("how far the tables are behind is not known", error=repr(error)[:500])
 

@@ -20,10 +20,16 @@ _TEXTS: Final = {
 
 
 class IngestMetrics(Collector):
-    """Counts of one ingest since its start, per topic."""
+    """Counts of one ingest since its start, per topic.
 
-    def __init__(self) -> None:
-        self.counts: dict[str, Counter[str]] = {name: Counter() for name in _TEXTS}
+    Args:
+        partitions: of the deployment.
+    """
+
+    def __init__(self, partitions: int = 0) -> None:
+        self._partitions = partitions
+        # 0 is shown, so that `increase` of Prometheus sees the first one
+        self.counts = {name: Counter(dict.fromkeys(("tasks", "outcomes"), 0)) for name in _TEXTS}
         self._batches: dict[str, tuple[int, float]] = {}  # topic → how many batches, and their seconds
         self._lag: dict[str, int] = {}
 
@@ -83,6 +89,7 @@ class IngestMetrics(Collector):
         for topic, records in sorted(self._lag.items()):
             lag.add_metric([topic], records)
         yield lag
+        yield GaugeMetricFamily(f"{PREFIX}partitions", "Partitions of the deployment", value=self._partitions)
 
     def describe(self) -> list[CounterMetricFamily]:
         """Nothing before it is asked."""

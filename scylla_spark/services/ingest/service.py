@@ -72,6 +72,18 @@ class IngestService:
         """Returns True if it holds the tables."""
         return self._starting.ident is not None
 
+    def trouble(self) -> str | None:
+        """Returns a sentence that says why nothing reaches the tables just now; None: it does."""
+        if self._ingest is None:
+            return "It waits for Spark."
+        if not self.ready():
+            return "It is not the one writer of the tables yet: another process holds them, or tables and topics are being checked."
+        if self._starting.is_alive():
+            return "Its queries start."
+        if self._ingest.kafka_is_silent:
+            return "Kafka does not tell where its logs end."
+        return None
+
     def alive(self) -> bool:
         """Returns True if its queries start or run.
 

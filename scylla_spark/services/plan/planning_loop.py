@@ -18,6 +18,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group, Position
+from scylla_spark.core.plan.state.stored_token import TOKEN
 from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.records.command import ENQUEUE, MISSING, STAMP_TRUST_US
 from scylla_spark.core.records.fact import Fence, FenceLog, Unreadable, decode, encode_fence, is_facts
@@ -103,6 +104,7 @@ class PlanTenure:
         self._begin()
         self.active = True
         self._metrics.is_active(True, len(self.planner.state.entries))
+        self._metrics.tokens(self.planner.state.tokens)
         log.info("planning", schedules=len(self.planner.state.entries), fence=self.planner.fence.epoch)
         while not stop.is_set():
             self.turn()
@@ -313,6 +315,8 @@ class PlanTenure:
         failpoint.reach("plan.group.counts")
         self._metrics.counted(group, self._now)
         self._metrics.is_active(True, len(self.planner.state.entries))
+        if any(change[0] == TOKEN for change in group.changes):
+            self._metrics.tokens(self.planner.state.tokens)
         if group.begins:
             self._snapshot_begins = offset
         self._launch(group.number, [change[1] for change in group.changes if change[0] == "send"])

@@ -48,6 +48,7 @@ class PlanService:
         self._doubts = Doubts()
         self._waits = threading.Event()
         self._told_of_clock = False
+        self._why: str | None = None  # planning has ended and begins again; None: it has begun
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
 
@@ -61,7 +62,16 @@ class PlanService:
 
     def ready(self) -> bool:
         """Returns True if it plans, or another does and this one stands by."""
-        return self._waits.is_set() or (self._tenure is not None and self._tenure.active)
+        return self.trouble() is None
+
+    def trouble(self) -> str | None:
+        """Returns a sentence that says why it neither plans nor stands by for the planner that does; None: it does one of them."""
+        tenure = self._tenure
+        if self._waits.is_set() or (tenure is not None and tenure.active):
+            return None
+        if self._why is not None:
+            return f"Planning begins again: {self._why}"
+        return "It reads the tables and its log."
 
     def alive(self) -> bool:
         """Returns True if it plans or waits.
@@ -93,7 +103,8 @@ class PlanService:
                 except Exception as error:
                     if not (isinstance(error, SchedulerError | KafkaError) or is_passing(error)):
                         raise
-                    log.warning("planning begins again", why=str(error))
+                    self._why = str(error)
+                    log.warning("planning begins again", why=self._why)
                     self._stop.wait(_AGAIN_S)
         except BaseException as error:
             self._failure = error
@@ -103,13 +114,14 @@ class PlanService:
         """Says once that the clock is wrong; the next tenure finds out whether it still is."""
         if not self._told_of_clock:
             log.error("the clock is wrong: nothing is planned until it is right", why=str(error))
-        self._told_of_clock = True
+        self._told_of_clock, self._why = True, str(error)
         self._stop.wait(_CLOCK_AGAIN_S)
 
     def _begin_again(self, doubt: StateInDoubt) -> None:
         """Remembers what was being done, for the next tenure to set it aside."""
         self._metrics.met_defect()
         wait_s = self._doubts.note(doubt)
+        self._why = f"a defect of scylla-spark, see the log. {doubt}"
         log.exception(
             "a defect of scylla-spark: planning begins again from its log, and sets aside what it was at",
             schedule=doubt.schedule,
@@ -135,6 +147,7 @@ class PlanService:
             self._waits.clear()
             self._plan(holder)
         finally:
+            self._waits.clear()
             holder.release()
 
     def _plan(self, holder: SoleHolder) -> None:
@@ -147,6 +160,7 @@ class PlanService:
             if tenure.active:  # its fence had shown that the clock was right
                 self._told_of_clock = False
             self._metrics.is_active(False, 0)
+            self._metrics.tokens({})
             tenure.close()
 
 

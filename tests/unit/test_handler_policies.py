@@ -17,7 +17,7 @@ from scylla_spark.executors.unsandboxed import Unsandboxed
 from scylla_spark.handlers.description import HandlerInfo
 from scylla_spark.handlers.isolation import Isolation
 from scylla_spark.services.dispatch import executor_catalog as catalog
-from scylla_spark.services.dispatch.describe import describe_waiting, explain
+from scylla_spark.services.dispatch.describe import describe_due, describe_waiting, explain
 from scylla_spark.services.dispatch.engine_settings import limits_of
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from tests.support.engine_harness import NOW, Harness
@@ -240,6 +240,7 @@ def test_a_task_whose_handler_is_not_here_waits_keeps_its_place_and_uses_up_no_r
     assert [one for one in told["conditions"] if not one["met"]] == [
         {"name": "this dispatcher has its handler", "met": False, "detail": "sum_flie"}
     ]
+    assert describe_due(world.engine, world.now)["without_handler"] == 1
     assert describe_waiting(world.engine)["no_handler"] == [{"queue": "default", "handler": "sum_flie", "lanes": 1}]
 
 

@@ -1,18 +1,25 @@
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import generate_latest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from prometheus_client import CollectorRegistry, generate_latest
 
 from scylla_spark.config.settings import Metrics
 from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.core.plan.state.stored_token import StoredToken
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
 from scylla_spark.io.host.http_get import fetch
+from scylla_spark.processes.process_metrics import ProcessMetrics
 from scylla_spark.services.dispatch import describe
 from scylla_spark.services.dispatch.describe import describe_due, describe_load
 from scylla_spark.services.dispatch.metrics import MOST_TAGS, MOST_VALUES, DispatchMetrics
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.plan.metrics import PlanMetrics
 from tests.support.engine_harness import SECOND, Harness
 from tests.support.worker_harness import PullWorld
 
@@ -259,7 +266,61 @@ def test_what_waits_for_a_worker_is_due_too():
     world.put()
     world.pump()
     world.now += 3 * SECOND
-    assert describe_due(world.engine, world.now)["ready"] == 1
+    told = describe_due(world.engine, world.now)
+    assert (told["ready"], told["without_handler"]) == (1, 0), "it needs none here"
+
+
+def test_events_and_partitions_that_alerts_watch_are_shown_before_they_count():
+    """`increase` of Prometheus does not see the first value of a series that was not there before."""
+    status = {
+        "partitions": [{"partition": 3, "state": "active"}, {"partition": 4, "state": "loading"}],
+        "counts": {"leases": 2},
+    }
+    for one in status["partitions"]:
+        one |= dict.fromkeys(("in_flight", "loaded", "lanes", "unrecorded"), 0)
+    due = dict.fromkeys(("ready", "overdue", "oldest_ready_seconds", "without_handler"), 0)
+    shown = SimpleNamespace(look=lambda *_: (status, due))
+    dispatcher = SimpleNamespace(engine=None, measures=SimpleNamespace(stale=0), on_workers=lambda: [])
+    registry = CollectorRegistry()
+    registry.register(describe._EngineCollector(dispatcher, shown))
+    told = generate_latest(registry).decode()
+    for event, count in (("defects", 0), ("leases_expired", 0), ("retries_exhausted", 0), ("leases", 2)):
+        assert f'scyllaspark_events_total{{event="{event}"}} {count:.1f}' in told
+    assert 'scyllaspark_partition_active{partition="3"} 1.0' in told
+    assert 'scyllaspark_partition_active{partition="4"} 0.0' in told
+    fresh = generate_latest(IngestMetrics(8).registry()).decode()
+    assert "scyllaspark_partitions 8.0" in fresh
+    assert 'scyllaspark_rejected_total{topic="tasks"} 0.0' in fresh
+
+
+def test_tokens_that_can_expire_show_when():
+    measures = PlanMetrics()
+    token = StoredToken("d", "ci", ("read",), (), 5_000_000, False, "", 0)
+    measures.tokens({"a": token, "b": token._replace(revoked=True), "c": token._replace(expires_us=None)})
+    assert samples(measures)['scyllaspark_token_expires_timestamp_seconds{id="a",name="ci"}'] == "5.0"
+    assert [name for name in samples(measures) if "token_expires" in name and 'id="a"' not in name] == []
+    measures.tokens({})
+    assert [name for name in samples(measures) if "token_expires" in name] == []
+
+
+def test_a_process_shows_free_space_and_when_its_certificates_expire(tmp_path):
+    ends = datetime(2030, 1, 2, tzinfo=UTC)
+    files = {"kafka.ca_file": tmp_path / "ca.pem", "kafka.client_cert_file": tmp_path / "missing.pem"}
+    files["kafka.ca_file"].write_bytes(certificate(ends + timedelta(days=9)) + certificate(ends))
+    registry = CollectorRegistry()
+    registry.register(ProcessMetrics({"data": tmp_path / "not" / "made"}, files))
+    found = samples(SimpleNamespace(registry=registry))
+    assert float(found['scyllaspark_disk_free_bytes{folder="data"}']) > 0
+    expires = {name: float(value) for name, value in found.items() if "certificate" in name}
+    assert expires == {'scyllaspark_certificate_expires_timestamp_seconds{setting="kafka.ca_file"}': ends.timestamp()}
+
+
+def certificate(ends):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    begins = ends - timedelta(days=1_000)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, begins, ends).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM)
 
 
 def test_a_process_without_dispatch_serves_its_metrics():

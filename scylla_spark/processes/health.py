@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -12,6 +13,7 @@ from scylla_spark.services.read_only_http_server import JSON, Reply, Route
 from scylla_spark.services.service import Service
 
 _SILENT_US: Final = 15_000_000  # that a look at the services may take
+_SHARED_US: Final = 250_000  # an answer may be so old
 _OK: Final = Reply(JSON, json.dumps({"status": "ok"}).encode())
 
 
@@ -33,6 +35,9 @@ class Health:
         self.stopping = False
         self.looked_us: int | None = None
         self._roles, self._services, self._now = roles, services, now
+        self._lock = threading.Lock()
+        self._reasons: list[str] = []
+        self._asked_us = -_SHARED_US
 
     def routes(self) -> dict[str, Route]:
         """Both paths; a reason why not is answered with 503."""
@@ -50,7 +55,12 @@ class Health:
         if self.looked_us is not None and self._now() - self.looked_us > _SILENT_US:
             seconds = (self._now() - self.looked_us) // 1_000_000
             raise UnreachableError(f"A service, or Spark's JVM, has not answered this process for {seconds} s.")
-        if reasons := [f"{role}: {why}" for role in self._roles if (why := self._trouble(role)) is not None]:
+        with self._lock:  # services are asked rarely, even if many clients ask
+            if self._now() - self._asked_us >= _SHARED_US:
+                found = [f"{role}: {why}" for role in self._roles if (why := self._trouble(role)) is not None]
+                self._reasons, self._asked_us = found, self._now()
+            reasons = self._reasons
+        if reasons:
             raise UnreachableError(" ".join(reasons))
         return _OK
 

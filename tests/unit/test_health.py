@@ -86,6 +86,7 @@ def test_a_process_is_ready_from_its_start_to_its_stop_while_no_service_has_trou
     eventually(lambda: asked(address, "/readyz") == told, 30, "it starts")
     part.gate.set()
     starting.join()
+    part.why = None
     eventually(lambda: asked(address, "/readyz") == OK, 30, "it is ready")
     part.why = "Kafka is silent."
     silent = (503, {"error": "part: Kafka is silent."})

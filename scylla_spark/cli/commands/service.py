@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from scylla_spark.cli.context import context
-from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ArgumentError
-from scylla_spark.processes.bounded_stop import LIMIT_S
 from scylla_spark.processes.roles import ROLES
+
+if TYPE_CHECKING:
+    from scylla_spark.config.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Units of systemd.")
 
@@ -132,6 +133,8 @@ def unit(role: str, settings: Settings, *, program: Path, config: Path, user: st
         user: who the service runs as.
         secrets: setting → the file that systemd hands on as a credential.
     """
+    from scylla_spark.processes.bounded_stop import LIMIT_S
+
     drain_s = 2 * settings.dispatch.drain.total_seconds() if role in ("ingest", "dispatch") else 0
     credentials = "".join(
         f"LoadCredential={name}:{file}\nEnvironment=SCYLLASPARK_{name.upper().replace('.', '__')}=%d/{name}\n"

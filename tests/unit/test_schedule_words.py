@@ -277,6 +277,10 @@ def test_fields_and_handlers_that_nobody_knows_are_errors():
     with pytest.raises(ArgumentError, match="'planned' has no fields"):
         texts(Trigger.after("load"), payload={"b": '{{ planned.day | default("x") }}'})
     assert texts(Trigger.every("1h"), {"g"}) == ["error: no module registers the handler 'h'; registered: g"]
+    check = [Constraint.check("quiet")]
+    assert texts(Trigger.every("1h"), {"h"}, constraints=check) == [
+        "error: no module registers the handler 'quiet'; registered: h"
+    ]
     assert texts(Trigger.every("1h"), {"h"}) == []
 
 

@@ -12,7 +12,7 @@ from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.times import clock_changes
 from scylla_spark.client.schedules.trigger_words import span
 from scylla_spark.core.plan import schedule as plan
-from scylla_spark.core.plan.constraint import TimeRange
+from scylla_spark.core.plan.constraint import Check, TimeRange
 from scylla_spark.core.plan.schedule_format import read_schedule
 from scylla_spark.core.plan.schedule_policies import can_be_ahead, runs_each
 from scylla_spark.core.plan.times import zone
@@ -60,9 +60,11 @@ def findings(
     found = [Finding(WARNING, text) for text in (*_of_times(read, now), *_of_time_ranges(read, now))]
     found += [Finding(WARNING, text) for text in _of_overlap(schedule, read)]
     found += [Finding(WARNING, text) for text in _of_tables(read, tables)]
-    if handlers is not None and schedule.handler not in handlers:
-        known = ", ".join(sorted(handlers)[:10]) or "none"
-        found.append(Finding(ERROR, f"no module registers the handler {schedule.handler!r}; registered: {known}"))
+    wanted = [schedule.handler, *(one.handler for one in read.constraints if isinstance(one, Check))]
+    for name in wanted if handlers is not None else ():
+        if handlers is not None and name not in handlers:
+            known = ", ".join(sorted(handlers)[:10]) or "none"
+            found.append(Finding(ERROR, f"no module registers the handler {name!r}; registered: {known}"))
     return found
 
 

@@ -285,6 +285,20 @@ class Constraint:
         return cls({"kind": "load", **limits, "otherwise": otherwise})
 
     @classmethod
+    def check(cls, handler: str, *, timeout: _Duration | None = None) -> Constraint:
+        """A handler of yours answers that the job may be launched; it is asked once all other constraints hold.
+
+        Its result is "satisfied", "never" (the job is dropped) or {"wait": duration} (it is asked again then). Three tasks in a row
+        that fail, time out or answer something else count as "never".
+
+        Args:
+            handler: name of the handler; its tasks go into the queue of the schedule, with no second attempt.
+            timeout: longest run of the handler (duration). Default: 30 s. After a failure it is asked again after as long.
+        """
+        span = None if timeout is None else _span(timeout)
+        return cls({"kind": "check", "handler": handler, "timeout": span})
+
+    @classmethod
     def rate(cls, most: int, per: _Duration, otherwise: str = "wait", *, tag: str | None = None) -> Constraint:
         """Launches are not more frequent than this.
 

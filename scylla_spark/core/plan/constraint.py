@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from scylla_spark.core.plan.load import FRESH_US, STALE_US, Load
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.zone import DAY_US
+from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError
 
 Otherwise = Literal["wait", "abort"]
@@ -20,6 +21,28 @@ Otherwise = Literal["wait", "abort"]
 MOST: Final = 1_000_000
 MOST_RATE: Final = 1_000  # so many launches are remembered
 _MINUTES: Final = 24 * 60
+
+
+class Asked(NamedTuple):
+    """The state of the check of a job.
+
+    Attributes:
+        key: the task that is to answer; None: there is none.
+        again_us: when to ask again; 0: at once.
+        failures: tasks in a row that gave no answer.
+        number: of the last task.
+    """
+
+    key: TaskKey | None = None
+    again_us: int = 0
+    failures: int = 0
+    number: int = 0
+
+    @classmethod
+    def of(cls, found: Sequence[Any]) -> Asked:
+        """From a list of its fields."""
+        key, *rest = found
+        return cls(TaskKey(*key) if key is not None else None, *rest)
 
 
 class TagUse(NamedTuple):
@@ -44,6 +67,7 @@ class Situation(NamedTuple):
         launches_us: when this schedule was launched lately, the oldest first.
         tags: tag that a constraint names → what the schedules with it have launched.
         load: the newest figures of the dispatchers; None: the planner alone knows them.
+        asked: the state of the check of the job.
     """
 
     first_event_us: int
@@ -52,6 +76,7 @@ class Situation(NamedTuple):
     launches_us: Sequence[int] = ()
     tags: Mapping[str, TagUse] = {}
     load: Load | None = None
+    asked: Asked = Asked()
 
 
 class Judgement(NamedTuple):
@@ -62,12 +87,14 @@ class Judgement(NamedTuple):
         why: what it compares, with the values; for people.
         again_us: when time alone may change the answer; None: only something that happens does.
         unjudged: it holds only because it could not be judged.
+        asks: it does not hold, and its check may be asked now.
     """
 
     met: bool
     why: str
     again_us: int | None = None
     unjudged: bool = False
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +272,32 @@ class MaxLoad:
         return ", ".join(limits)
 
 
-Constraint = Concurrency | Delay | LastRun | TimeRange | Rate | MaxLoad
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A handler of the user answers that the job may be launched. It is asked once all other constraints hold.
+
+    Attributes:
+        handler: its name.
+        timeout_us: longest run of the handler, microseconds.
+    """
+
+    name: ClassVar[str] = "check"
+    handler: str
+    timeout_us: int = 30_000_000
+    otherwise: Otherwise = "wait"
+
+    def judge(self, situation: Situation, now: int) -> Judgement:
+        """Never holds by itself: the answer lets the job be launched."""
+        asked = situation.asked
+        if asked.key is not None:
+            return Judgement(False, f"the check {self.handler!r} has not answered yet; its task: {asked.key}")
+        failed = f"; it has failed {asked.failures} times in a row" if asked.failures else ""
+        if now < asked.again_us:
+            return Judgement(False, f"the check {self.handler!r} is asked again later{failed}", asked.again_us)
+        return Judgement(False, f"the check {self.handler!r} is asked{failed}", asks=True)
+
+
+Constraint = Concurrency | Delay | LastRun | TimeRange | Rate | MaxLoad | Check
 
 
 class Decision(NamedTuple):
@@ -259,6 +311,7 @@ class Decision(NamedTuple):
         names: of these constraints, as definitions call them.
         unjudged: what holds only because it could not be judged, in words.
         room_us: tag whose rate does not hold → when it does next; all that waits for it is then looked at in order.
+        asks: all hold but a check, which may be asked now.
     """
 
     launch: bool
@@ -268,6 +321,7 @@ class Decision(NamedTuple):
     names: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     room_us: Mapping[str, int] = {}
+    asks: bool = False
 
 
 def decide(constraints: Iterable[Constraint], situation: Situation, now: int) -> Decision:
@@ -292,6 +346,7 @@ def decide(constraints: Iterable[Constraint], situation: Situation, now: int) ->
         names=tuple(constraint.name for constraint, _ in unmet),
         unjudged=tuple(judgement.why for _, judgement in judged if judgement.unjudged),
         room_us=room_us,
+        asks=len(unmet) == 1 and unmet[0][1].asks,
     )
 
 
@@ -319,6 +374,10 @@ def checked(constraint: Constraint) -> Constraint:
             raise ArgumentError("A delay can only be waited for.", hint='Leave otherwise="wait".')
         case LastRun(within) if not _is_span(within):
             raise ArgumentError("The time since the last run lies between a millisecond and a century.")
+        case Check(_, timeout) if not _is_span(timeout):
+            raise ArgumentError("The timeout of a check lies between a millisecond and a century.")
+        case Check(_, _, "abort"):
+            raise ArgumentError("A check can only be waited for.", hint='Its handler answers "never" to drop the job.')
         case MaxLoad(None, None, None):
             raise ArgumentError("A constraint on the load limits nothing.", hint="Give ready, running or oldest.")
         case MaxLoad(ready, running, oldest) if any(one is not None and one < 0 for one in (ready, running, oldest)):

@@ -20,7 +20,7 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 class ConstraintShape(TypedDict, total=False):
     """What a constraint may look like; `read_constraint` says which fields belong to which kind."""
 
-    kind: Required[Literal["concurrency", "delay", "last_run", "time_range", "rate", "load"]]
+    kind: Required[Literal["concurrency", "delay", "last_run", "time_range", "rate", "load", "check"]]
     most: int
     delay: Micros
     within: Micros
@@ -29,6 +29,8 @@ class ConstraintShape(TypedDict, total=False):
     tz: Text
     per: Micros
     tag: Annotated[Text, Field(min_length=1)]
+    handler: Name
+    timeout: Micros
     ready: Count
     running: Count
     oldest: Micros
@@ -66,6 +68,12 @@ _CONSTRAINTS: Final[dict[str, tuple[Sequence[str], Callable[[Mapping[str, Any], 
         ),
     ),
     "rate": (["most", "per"], lambda one, more: constraints.Rate(one["most"], one["per"], **more)),
+    "check": (
+        ["handler"],
+        lambda one, more: constraints.Check(
+            one["handler"], **({"timeout_us": one["timeout"]} if "timeout" in one else {}), **more
+        ),
+    ),
     "load": (
         [],
         lambda one, more: constraints.MaxLoad(
@@ -79,6 +87,7 @@ _OPTIONAL: Final[dict[str, set[str]]] = {
     "concurrency": {"tag"},
     "rate": {"tag"},
     "time_range": {"tz"},
+    "check": {"timeout"},
     "load": {"ready", "running", "oldest", "queue"},
 }
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from heapq import heappop, heappush
 from typing import Final
 
-from scylla_spark.core.plan.constraint import Situation, TagUse, tags_counted
+from scylla_spark.core.plan.constraint import Asked, Situation, TagUse, tags_counted
 from scylla_spark.core.plan.load import Load
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED, PlanState
@@ -81,7 +81,13 @@ class HandlerRuns:
         tags = {tag: TagUse(self.active(of_tag(tag), now), launches.get(tag, ())) for tag in counted}
         success_us = self._state.successes.get(handler)
         return Situation(
-            job.first_us, self.active(of_handler(handler), now), success_us, entry.launches_us, tags, self.load
+            job.first_us,
+            self.active(of_handler(handler), now),
+            success_us,
+            entry.launches_us,
+            tags,
+            self.load,
+            job.asked or Asked(),
         )
 
     def _watch(self, change: Change) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.constraint import Decision, MaxLoad, Rate, Situation, decide
+from scylla_spark.core.plan.checks import Checks
+from scylla_spark.core.plan.constraint import Check, Decision, MaxLoad, Rate, Situation, decide
 from scylla_spark.core.plan.handler_runs import BACKFILL, Groups, HandlerRuns, of_tag
 from scylla_spark.core.plan.load import Load
 from scylla_spark.core.plan.past_versions import leaf_of, seen_by, unwatched_words
@@ -97,6 +99,7 @@ class Launching:
         self._verdicts = Verdicts(journal)
         self._waiting = WaitingJobs(journal, timers, self._verdicts)
         self.collected = self._waiting.collected
+        self.checks = Checks(journal, timers, partial(self.again, checked=True))
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log."""
@@ -121,6 +124,7 @@ class Launching:
         *,
         caught_up: bool = False,
         anyway: bool = False,
+        checked: bool = False,
         **timed: Any,
     ) -> None:
         """Launches a job, makes it wait, or drops it.
@@ -133,6 +137,7 @@ class Launching:
             caught_up: it is one of all the times that were missed, or has waited for constraints where all such run, or was kept
                 during a pause: they run one after the other, regardless of other runs.
             anyway: it has waited for its job timeout, and is launched without what it has waited for.
+            checked: its check has just answered that it may be launched.
             **timed: fields of the decision that move the schedule's cursor.
         """
         failpoint.reach("plan.judge", entry.name)
@@ -143,7 +148,7 @@ class Launching:
         if entry.paused:
             self._waiting.wait_for_resume(entry, job, now, timed)
             return
-        held = schedule.constraints
+        held = [one for one in schedule.constraints if not (checked and isinstance(one, Check))]
         decision = decide(held, self._runs.situation(entry, job, now), now) if held else _HOLDS
         if anyway:
             timed[MISSING] = missing_of(entry, job, decision.names)
@@ -158,6 +163,8 @@ class Launching:
                     self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", waiting))
                 for tag, room_us in decision.room_us.items():  # one timer for all, before others: the oldest goes first
                     self._timers.add(Timer(max(room_us, now + 1_000), "", of_tag(tag)))
+                if decision.asks:
+                    self.checks.ask(entry, entry.jobs[waiting], now)
                 return
         if decision.unjudged:
             timed[UNJUDGED] = "; ".join(decision.unjudged)
@@ -171,13 +178,14 @@ class Launching:
         else:
             self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
 
-    def again(self, entry: Entry, generation: int, now: int) -> None:
+    def again(self, entry: Entry, generation: int, now: int, *, checked: bool = False) -> None:
         """Looks once more at a job that waits; one of a paused schedule, whose stop a defect kept from dropping it, goes on waiting.
 
         Args:
             entry: the schedule.
             generation: of the job.
             now: microseconds since the epoch.
+            checked: its check has just answered that it may be launched.
         """
         job = entry.jobs.get(generation)
         if job is None or job.state == PENDING_TRIGGER or entry.paused:
@@ -188,7 +196,7 @@ class Launching:
             self._verdicts.say(entry, job, now, OBSOLETE, WAITED_TOO_LONG, {})
             return
         waited = job.state == PENDING_CONSTRAINT and not job.latches and policies.catch_up == "all"
-        self.fired(entry, job, now, caught_up=waited or job.first_us <= entry.kept_us, anyway=late)
+        self.fired(entry, job, now, caught_up=waited or job.first_us <= entry.kept_us, anyway=late, checked=checked)
 
     # -- other runs of the schedule --------------------------------------------------------------------------------------
 

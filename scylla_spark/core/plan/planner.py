@@ -13,9 +13,10 @@ from typing import Any
 from scylla_spark import failpoint
 from scylla_spark.core.plan.backfilling import NEXT_RUN, Backfilling
 from scylla_spark.core.plan.begun_runs import BegunRuns
+from scylla_spark.core.plan.checks import is_check, owner_of
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
-from scylla_spark.core.plan.commands.definitions import LOAD_KEY, Definitions
+from scylla_spark.core.plan.commands.definitions import CHECK_KEY, LOAD_KEY, Definitions
 from scylla_spark.core.plan.commands.happenings import Happenings
 from scylla_spark.core.plan.commands.obeying import AtOnce, Obeying, Stepwise
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
@@ -229,6 +230,8 @@ class Planner:
             self._ended.go_on(at, fact, now)
         else:
             self._defects.guarded("", partial(self._notice, fact, now), now)
+        if is_check(fact.key):
+            self._defects.guarded(owner_of(fact.key)[0], partial(self._launching.checks.answered, fact, now), now)
         self._ended.ended(at, fact, now)
         self._begun.took(at, fact, resumed, now)
         behind = at._replace(item=at.item + 1)
@@ -363,6 +366,7 @@ class Planner:
         return (
             bool(self.state.handlers or self.state.begun)
             or not self._noticing.idle
+            or bool(self._definitions.listeners.get(CHECK_KEY))
             or self._definitions.listens_to_handlers
         )
 

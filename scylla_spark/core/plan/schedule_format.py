@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Required
 from pydantic import Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from scylla_spark.core.plan.constraint import MOST_RATE, Delay, Rate
+from scylla_spark.core.plan.constraint import MOST_RATE, Check, Delay, Rate
 from scylla_spark.core.plan.constraint_format import ConstraintShape, read_constraint
 from scylla_spark.core.plan.payload_template import Template
 from scylla_spark.core.plan.schedule import CatchUp, OnJobTimeout, OnPause, Overlap, Policies, Schedule, Work
@@ -87,6 +87,8 @@ def read_schedule(value: Any) -> Schedule:
         )
     _check_delays(schedule)
     _check_rates(schedule)
+    if sum(isinstance(one, Check) for one in schedule.constraints) > 1:
+        raise ArgumentError("A schedule has one check at most.", hint="Let one handler answer for all of it.")
     return schedule
 
 

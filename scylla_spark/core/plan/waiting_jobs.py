@@ -97,7 +97,7 @@ class WaitingJobs:
         if before is not None:
             instead = f"the run planned for {iso(job.planned_us)} takes its place"
             self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
-            job = job._replace(generation=before.generation, first_us=before.first_us)
+            job = job._replace(generation=before.generation, first_us=before.first_us, asked=before.asked)
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
         return job.generation
 

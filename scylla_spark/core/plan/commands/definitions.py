@@ -15,7 +15,7 @@ from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.plan.commands.circles import Circles
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.commands.removal import check_losses
-from scylla_spark.core.plan.constraint import MaxLoad, Rate
+from scylla_spark.core.plan.constraint import Check, MaxLoad, Rate
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import is_same_work, read_schedule, stored_schedule
@@ -34,6 +34,8 @@ from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.table_place import TablePlaces
 
+CHECK_KEY: Final = "check"
+"""The key of a schedule with a check."""
 LOAD_KEY: Final = "load"
 """The key of a schedule whose constraints look at the load."""
 MAX_DEFINITION_BYTES: Final = 256 * 1024
@@ -449,6 +451,7 @@ def _keys(schedule: Schedule) -> list[str]:
     keys = [*keys_of(schedule.trigger), f"runs:{schedule.work.handler}", *(f"tag:{tag}" for tag in schedule.tags)]
     rated = {one.tag for one in schedule.constraints if isinstance(one, Rate) and one.tag}
     keys += [f"{RATE_KEY}{tag}" for tag in sorted(rated)]
+    keys += [CHECK_KEY] if any(isinstance(one, Check) for one in schedule.constraints) else []
     keys += [LOAD_KEY] if any(isinstance(one, MaxLoad) for one in schedule.constraints) else []
     keys += [f"calendar:{name}" for name in sorted(calendars) if name]
     keys += [f"owner:{schedule.owner}"] if schedule.owner else []

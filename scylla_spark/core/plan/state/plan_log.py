@@ -25,8 +25,8 @@ to start and end, and which have started in time; of a schedule that is told aga
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
 10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
 and schedules that run by request. 13: schedules whose jobs run after their job timeout, or that keep what comes during a
-pause; triggers on starts; constraints on the load or on what a tag has launched, and what was launched under a tag. A group is written
-as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
+pause; triggers on starts; constraints on the load, on answers of a handler, or on a tag, and what was launched under a tag. A group is
+written as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -99,7 +99,7 @@ _BYTES_AND_REQUESTS: Final = 12
 _POLICIES_AND_STARTS: Final = 13
 _NEW_FIELDS: Final = frozenset({"onJobTimeout", "onPause"})
 """Fields of definitions that older planners cannot read."""
-_NEW_CONSTRAINTS: Final = ('"tag":', '"kind":"load"')
+_NEW_CONSTRAINTS: Final = ('"tag":', '"kind":"load"', '"kind":"check"')
 """Texts in definitions that have a constraint that older planners cannot read."""
 _TAGS_OF_RUNS: Final = 3  # where they stand in a change
 
@@ -250,7 +250,7 @@ def _version_of_definition(text: str) -> int:
 
 def _has_new_constraint(text: str) -> bool:
     held = from_json(text).get("constraints", ()) if any(one in text for one in _NEW_CONSTRAINTS) else ()
-    return any("tag" in one or one.get("kind") == "load" for one in held)
+    return any("tag" in one or one.get("kind") in ("load", "check") for one in held)
 
 
 def change_bytes(change: Change) -> int:

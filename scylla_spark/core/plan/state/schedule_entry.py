@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.plan.constraint import MOST_RATE
+from scylla_spark.core.plan.constraint import MOST_RATE, Asked
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import stored_schedule
 from scylla_spark.core.plan.state.backfill_entry import BackfillEntry
@@ -56,6 +56,7 @@ class Job(NamedTuple):
         first_us: when its first event came.
         planned_us: the time it is named by; 0 while its trigger does not hold.
         latches: number of a leaf → what it has seen.
+        asked: the state of its check; None: none was asked.
     """
 
     generation: int
@@ -63,16 +64,19 @@ class Job(NamedTuple):
     first_us: int
     planned_us: int = 0
     latches: Mapping[int, Latch] = {}
+    asked: Asked | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As it travels."""
-        return self._asdict() | {"latches": {str(leaf): latch._asdict() for leaf, latch in self.latches.items()}}
+        found = self._asdict() | {"latches": {str(leaf): latch._asdict() for leaf, latch in self.latches.items()}}
+        return found if self.asked is not None else {name: value for name, value in found.items() if name != "asked"}
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Job:
         """From what `to_json` gave."""
         latches = {int(leaf): Latch(**latch) for leaf, latch in found["latches"].items()}
-        return cls(**{**found, "latches": latches})
+        more = {"asked": Asked.of(found["asked"])} if found.get("asked") is not None else {}
+        return cls(**{**found, "latches": latches, **more})
 
 
 class Run(NamedTuple):

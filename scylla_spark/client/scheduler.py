@@ -340,7 +340,7 @@ class Scheduler:
         """The schedules as the planner knows them now, by name; without Spark.
 
         Args:
-            kind: only those that listen to "time", "event", "partitions", "table", "after", "batch" or "manual".
+            kind: only those that listen to "time", "event", "partitions", "table", "topic", "after", "batch" or "manual".
             state: only those that are "active", "paused" or "completed".
             tag: only those that have it.
             owner: only theirs.

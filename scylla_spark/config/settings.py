@@ -106,6 +106,11 @@ class Topics(Section):
     replication: int = Field(1, ge=1, description="replication factor of topics made by `init`; 3 in production")
     retention: Duration = Field(duration("7d"), description="Kafka's retention; must exceed the longest lag of ingest")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all topics of the deployment."""
+        return self.tasks, self.outcomes, self.schedules, self.logs
+
 
 class Tables(Section):
     """Where the Delta tables are."""
@@ -237,13 +242,18 @@ class Plan(Section):
         duration("10s"),
         description="how early a run is handed over that nothing can block any more; it still starts at its time",
     )
-    poll: Duration = Field(duration("500ms"), ge=_LEAST_PAUSE, description="pause between two looks at a watched table")
+    poll: Duration = Field(
+        duration("500ms"), ge=_LEAST_PAUSE, description="pause between two looks at a watched table or topic"
+    )
     tables: dict[str, PlaceOfWatched] = Field(
         {}, description="folder or URI of watched tables that triggers call by a name"
     )
     allowed_places: tuple[PlaceOfWatched, ...] = Field(
         (),
         description="folders and URIs under which tables must be that triggers call by their place; empty: anywhere",
+    )
+    allowed_topics: tuple[str, ...] = Field(
+        (), description="topics that triggers may watch, by name, or by a prefix that ends with `*`; empty: any"
     )
 
 

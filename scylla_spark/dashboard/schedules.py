@@ -16,7 +16,7 @@ from scylla_spark.dashboard.request_values import instant_given, instant_text, w
 from scylla_spark.dashboard.value_texts import segment
 from scylla_spark.visible import visible_json
 
-KINDS: Final = ("time", "event", "partitions", "table", "after", "batch", "manual")
+KINDS: Final = ("time", "event", "partitions", "table", "topic", "after", "batch", "manual")
 VERDICTS: Final = (
     "launched",
     "skipped",

@@ -46,8 +46,8 @@ class VirtualTables:
             raise ArgumentError(
                 f"No commit is an {operation!r} of {rows} rows.", hint=f"Operations: {', '.join(get_args(Operation))}."
             )
-        for place, wanted in self._planner.watched().items():
-            if wanted.trigger.table == table and (wanted.trigger.where or wanted.trigger.per):
+        for place, (trigger, _) in self._watched().items():
+            if trigger.table == table and (trigger.where or trigger.per):
                 raise ArgumentError(
                     f"The schedule {place.name!r} looks at the rows of {table!r}, and here there are none.",
                     hint=f"Leave out `where` and `per` in tests, or launch it: schedule({place.name!r}).run_now(…).",
@@ -56,11 +56,15 @@ class VirtualTables:
         added, removed = (0, rows) if operation == "delete" else (rows, 0)
         known.append(Commit(len(known), self._clock(), operation, Count(added, removed, size)))
 
+    def _watched(self) -> dict[Place, tuple[OnTable, Handed | None]]:
+        """Watched tables; topics do not exist here."""
+        watched = self._planner.watched().items()
+        return {place: (one.trigger, one.handed) for place, one in watched if isinstance(one.trigger, OnTable)}
+
     def tell(self) -> None:
         """Tells what is new by now."""
         now = self._clock()
-        for place, wanted in list(self._planner.watched().items()):
-            trigger, handed = wanted
+        for place, (trigger, handed) in self._watched().items():
             if handed is None:
                 self._planner.tables.begins(place, trigger.table, self._first(trigger))
                 continue
@@ -78,9 +82,9 @@ class VirtualTables:
         """Returns when there is something to tell although nothing more comes, microseconds since the epoch; NEVER: never."""
         due = [
             one.due_us
-            for wanted in self._planner.watched().values()
-            if wanted.handed is not None
-            for one in self._ranges(wanted.trigger, wanted.handed)
+            for trigger, handed in self._watched().values()
+            if handed is not None
+            for one in self._ranges(trigger, handed)
             if one.due_us > self._clock()
         ]
         return min(due, default=NEVER)

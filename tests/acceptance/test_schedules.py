@@ -9,10 +9,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from kafka.admin import NewTopic
 
 from scylla_spark import Constraint, Retry, Schedule, Trigger
 from scylla_spark.clock import iso, to_us
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.io.kafka.topics import admin, producer
 from scylla_spark.testing import measures
 from scylla_spark.testing.history import NEVER
 from tests.acceptance.place import PATIENCE, SECOND, now
@@ -350,4 +352,34 @@ def test_a_table_that_grows_hands_each_of_its_versions_to_one_run(deployment, sc
     eventually(lambda: marks(deployment, "either") == ["now"], PATIENCE)
     assert "missing" in eventually(lambda: fires_of(deployment, "missing"), PATIENCE)[0]["why"]
     for name in ("each", "many", "large", "parts", "either", "missing"):
+        scheduler.schedule(name).delete()
+
+
+@pytest.mark.promise
+def test_a_topic_that_grows_hands_each_of_its_records_to_one_run(deployment, scheduler):
+    settings = scheduler.connection.located
+    with admin(settings) as client:
+        client.create_topics([NewTopic("orders", 2, 1)])
+        client.wait_for_topics(["orders"])
+    scheduler.put_schedules(
+        Schedule("records", "work", Trigger.topic("orders"), payload={"mark": "{{ topic.partitions }}"}),
+        Schedule("heavy", "work", Trigger.topic("orders", bytes=20_000), payload={"mark": "{{ topic.bytes }}"}),
+    )
+    with pytest.raises(ArgumentError, match="one of the deployment's own"):
+        scheduler.put_schedules(Schedule("loop", "work", Trigger.topic(settings.topics.tasks)))
+    eventually(lambda: scheduler.connection.plan.state().entries["heavy"].tables, PATIENCE)
+    eventually(lambda: scheduler.connection.plan.state().entries["records"].tables, PATIENCE)
+    waits, owned = [], []
+    with producer(settings) as sender:
+        for number in range(10):
+            sent = sender.send("orders", b"x" * 3_000, partition=number % 2).get(timeout=15)
+            found = eventually(lambda: runs_of(deployment, "records")[len(owned) :], PATIENCE)
+            waits.append(found[0].start - sent.timestamp * 1_000)
+            owned.extend(run.mark for run in found)
+    print(f"record → start: p50 {sorted(waits)[5] / 1_000:.0f} ms, all {[wait // 1_000 for wait in sorted(waits)]}")
+    assert owned == [{str(number % 2): [number // 2, number // 2]} for number in range(10)]
+    assert int(eventually(lambda: marks(deployment, "heavy"), PATIENCE)[0]) >= 20_000
+    fires = eventually(lambda: fires_of(deployment, "records")[9:], PATIENCE)
+    assert json.loads(fires[0]["values"])["topic"]["partitions"] == {"1": [4, 4]}
+    for name in ("records", "heavy"):
         scheduler.schedule(name).delete()

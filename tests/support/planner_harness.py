@@ -17,6 +17,7 @@ from scylla_spark.core.plan.suspect_inputs import Doubts
 from scylla_spark.core.records.fact import Fact, Fence, Unreadable
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.table_place import TablePlaces
+from scylla_spark.topic_names import WatchableTopics
 
 SECOND = 1_000_000
 CHANNELS = Channels(
@@ -34,14 +35,20 @@ class PlannerHarness:
         now: microseconds since the epoch.
         ahead_us: how long before their time tasks are launched.
         places: which tables triggers may watch.
+        topics: which topics triggers may watch.
     """
 
     def __init__(
-        self, now: int = START, ahead_us: int = 0, places: TablePlaces | None = None, channels: Channels = CHANNELS
+        self,
+        now: int = START,
+        ahead_us: int = 0,
+        places: TablePlaces | None = None,
+        channels: Channels = CHANNELS,
+        topics: WatchableTopics | None = None,
     ) -> None:
         self._channels = channels
         self.now = now
-        self._places = places
+        self._places, self._topics = places, topics
         self.log: list[bytes] = []
         self.sent: list[dict[str, Any]] = []
         self.cancelled: list[dict[str, Any]] = []
@@ -73,6 +80,7 @@ class PlannerHarness:
             channels=self._channels,
             doubts=self.doubts,
             places=self._places,
+            topics=self._topics,
         )
         self.turn()
         self.doubts.are_paused()

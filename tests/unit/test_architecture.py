@@ -32,6 +32,7 @@ _LEAVES = {
     "defaults",
     "signed_text",
     "table_place",
+    "topic_names",
     "task_states",
     "json_text",
     "log",

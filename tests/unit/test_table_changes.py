@@ -326,6 +326,15 @@ def test_a_writers_clock_that_is_ahead_delays_nothing():
     assert due_at(trigger, grown(trigger, commit(0, at_us=NOW + 10**12)), None) == NOW + 60 * SECOND
 
 
+def test_less_is_enough_so_long_after_the_last_fire_and_before_the_first_since_it_came():
+    trigger = OnTable("t", min_bytes=1_000_000, settle_us=SECOND, overdue_us=600 * SECOND)
+    new = grown(trigger, commit(0, at_us=50 * SECOND), commit(1, at_us=60 * SECOND))
+    assert due_at(trigger, new, None) == 650 * SECOND
+    assert due_at(trigger, new, 100 * SECOND) == 700 * SECOND
+    late = grown(trigger, commit(0, at_us=900 * SECOND))
+    assert due_at(trigger, late, 100 * SECOND) == 901 * SECOND, "it settles in any case"
+
+
 def test_a_fire_holds_back_the_next_one_for_as_long_as_the_throttle():
     trigger = OnTable("t", throttle_us=600 * SECOND, settle_us=SECOND)
     new = grown(trigger, commit(0, at_us=50 * SECOND))

@@ -423,4 +423,4 @@ def _fire(row: Mapping[str, Any]) -> Fire:
     )  # fmt: skip
 
 
-_LISTENED: Final = frozenset({"time", "event", "dataset", "work", "table", "batch", "manual"})
+_LISTENED: Final = frozenset({"time", "event", "dataset", "work", "table", "topic", "batch", "manual"})

@@ -163,7 +163,8 @@ class Trigger:
         cls, table: str, *, min_rows: int | None = None, min_commits: int | None = None,
         min_bytes: int | None = None, operations: Sequence[str] | None = None,
         where: Iterable[tuple[str, str, Any]] | None = None, settle: _Duration | None = None,
-        at_most_every: _Duration | None = None, per: str | None = None, start: str | int | None = None,
+        at_most_every: _Duration | None = None, at_least_every: _Duration | None = None,
+        per: str | None = None, start: str | int | None = None,
     ) -> Trigger:  # fmt: skip
         """Fires when a Delta table has grown; each run owns the versions after those of the run before, up to its own.
 
@@ -176,6 +177,7 @@ class Trigger:
             where: which rows count: (column, comparison, value).
             settle: the table must have been quiet for so long (duration).
             at_most_every: not more often than this (duration).
+            at_least_every: so long after the last run, less than that is enough, if anything counts (duration).
             per: column of partitions, each of which fires for itself.
             start: "now" (default), "earliest", or the last version that does not count.
         """
@@ -184,7 +186,29 @@ class Trigger:
             "kind": "table", "table": table, "minRows": min_rows, "minCommits": min_commits,
             "minBytes": min_bytes, "operations": list(operations) if operations else None, "where": conditions or None,
             "settle": _span(settle),
-            "atMostEvery": _span(at_most_every), "per": per, "start": start,
+            "atMostEvery": _span(at_most_every), "atLeastEvery": _span(at_least_every), "per": per, "start": start,
+        })  # fmt: skip
+
+    @classmethod
+    def topic(
+        cls, topic: str, *, records: int | None = None, bytes: int | None = None,
+        at_most_every: _Duration | None = None, at_least_every: _Duration | None = None, start: str | None = None,
+    ) -> Trigger:  # fmt: skip
+        """Fires when a Kafka topic has grown; each run owns the records after those of the run before, in all partitions.
+
+        Templates know the offsets: `{{ topic.partitions }}` maps each partition to its first and its last offset.
+
+        Args:
+            topic: its name, on the brokers of this deployment.
+            records: at least so many new records, counted by offsets. Default: one.
+            bytes: their batches take at least so many bytes in the topic, as they are compressed there.
+            at_most_every: not more often than this (duration).
+            at_least_every: so long after the last run, a single record is enough (duration).
+            start: "now" (default), or "earliest": records that are there already count.
+        """
+        return cls({
+            "kind": "topic", "topic": topic, "records": records, "bytes": bytes,
+            "atMostEvery": _span(at_most_every), "atLeastEvery": _span(at_least_every), "start": start,
         })  # fmt: skip
 
     @classmethod

@@ -19,6 +19,7 @@ KINDS: Final = {
     "event": "event:",
     "partitions": "dataset:",
     "table": "table:",
+    "topic": "topic:",
     "after": "work:",
     "batch": "batch:",
     "manual": "manual",

@@ -8,7 +8,16 @@ from typing import NamedTuple
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Latch
 from scylla_spark.core.plan.triggers.tree import holds
-from scylla_spark.core.plan.triggers.trigger import AnyOf, OnBatch, OnPartitions, OnRuns, OnTable, Trigger, leaves
+from scylla_spark.core.plan.triggers.trigger import (
+    AnyOf,
+    OnBatch,
+    OnPartitions,
+    OnRuns,
+    OnTable,
+    OnTopic,
+    Trigger,
+    leaves,
+)
 
 
 class Branch(NamedTuple):
@@ -72,6 +81,8 @@ def _seen(leaf: Trigger, latch: Latch) -> str:
         case OnTable():
             counts = (latch.seen, leaf.min_commits), (latch.rows, leaf.min_rows), (latch.size, leaf.min_bytes)
             wanted = tuple((*count, what) for count, what in zip(counts, ("commits", "rows", "bytes"), strict=True))
+        case OnTopic():
+            wanted = ((latch.seen, leaf.records, "records"), (latch.size, leaf.bytes, "bytes"))
         case OnRuns(at_least=at_least) if at_least > 1:
             wanted = ((latch.seen, at_least, "runs"),)
         case OnBatch(_, size):

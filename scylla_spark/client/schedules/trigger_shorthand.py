@@ -10,12 +10,13 @@ from scylla_spark.errors import ArgumentError, shown
 
 BY_KEY: Final = {
     "cron": "expression", "every": "period", "at": "times", "rrule": "rule", "event": "name", "partitions": "dataset",
-    "table": "table", "after": "work", "batch": "tag", "absent": "of", "any": "of", "all": "of",
+    "table": "table", "topic": "topic", "after": "work", "batch": "tag", "absent": "of", "any": "of", "all": "of",
 }  # fmt: skip
 """Key of a trigger in short → the field that its value goes to."""
 OPTIONS: Final = frozenset({
     "tz", "gap", "fold", "phase", "start", "startAt", "endAt", "count", "jitter", "calendar", "onHoliday", "blackout", "where", "atLeast",
-    "rows", "bytes", "minRows", "minCommits", "minBytes", "operations", "settle", "atMostEvery", "per", "on", "size", "within",
+    "rows", "records", "bytes", "minRows", "minCommits", "minBytes", "operations", "settle", "atMostEvery",
+    "atLeastEvery", "per", "on", "size", "within",
 })  # fmt: skip
 """What may stand beside such a key."""
 _MOST_DEEP: Final = 60

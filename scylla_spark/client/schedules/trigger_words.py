@@ -22,6 +22,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnRequest,
     OnRuns,
     OnTable,
+    OnTopic,
     Trigger,
 )
 from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US
@@ -63,6 +64,8 @@ def in_words(trigger: Trigger) -> str:
             return f"when {at_least} of these have come: {'; '.join(parts)}"
         case OnTable():
             return _table_in_words(trigger)
+        case OnTopic():
+            return _topic_in_words(trigger)
         case OnPartitions(dataset, at_least, rows, size):
             more = [f"{number} {what}" for number, what in ((rows, "rows"), (size, "bytes")) if number]
             return f"when {' and '.join([_many(at_least, 'partition'), *more])} of the dataset {dataset!r} were told of"
@@ -155,7 +158,18 @@ def _table_in_words(leaf: OnTable) -> str:
     text += f", of rows where {where}" if where else ""
     text += f", for each {leaf.per} by itself" if leaf.per else ""
     text += f", and was quiet for {span(leaf.settle_us)}" if leaf.settle_us else ""
-    return text + (f", at most every {span(leaf.throttle_us)}" if leaf.throttle_us else "")
+    return text + _paces_in_words(leaf)
+
+
+def _topic_in_words(leaf: OnTopic) -> str:
+    wanted = _many(leaf.records, "record") + (f" and {leaf.bytes:,} bytes" if leaf.bytes else "")
+    text = f"when the topic {leaf.topic!r} has grown by {wanted}"
+    return text + _paces_in_words(leaf)
+
+
+def _paces_in_words(leaf: OnTable | OnTopic) -> str:
+    text = f", at most every {span(leaf.throttle_us)}" if leaf.throttle_us else ""
+    return text + (f", or by less {span(leaf.overdue_us)} after the last run" if leaf.overdue_us else "")
 
 
 def _ended(on: Iterable[Ended]) -> str:

@@ -16,7 +16,7 @@ from scylla_spark.core.plan.begun_runs import BegunRuns
 from scylla_spark.core.plan.checks import is_check, owner_of
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.calendars import Calendars
-from scylla_spark.core.plan.commands.definitions import CHECK_KEY, LOAD_KEY, Definitions
+from scylla_spark.core.plan.commands.definitions import CHECK_KEY, LOAD_KEY, Definitions, Watchable
 from scylla_spark.core.plan.commands.happenings import Happenings
 from scylla_spark.core.plan.commands.obeying import AtOnce, Obeying, Stepwise
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
@@ -47,6 +47,7 @@ from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.definitions.queue import Queue
 from scylla_spark.table_place import TablePlaces
+from scylla_spark.topic_names import WatchableTopics
 
 __all__ = ["COMMANDS", "Planner"]
 
@@ -64,6 +65,7 @@ class Planner:
         group_bytes: a group ends when it has so many, at the next step.
         doubts: what planners before us of this process have met, and we set aside; None: nothing.
         places: which tables triggers may watch; None: any that is supported.
+        topics: which topics triggers may watch; None: any.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Planner:
         group_bytes: int = SOFT_GROUP_BYTES,
         doubts: Doubts | None = None,
         places: TablePlaces | None = None,
+        topics: WatchableTopics | None = None,
     ) -> None:
         self.state = state
         self.fence = fence
@@ -90,9 +93,8 @@ class Planner:
         self._backfilling = Backfilling(journal, timers, self._launching)
         self._watching = Watching(journal, timers, self._launching)
         self._timing = Timing(journal, timers, self._launching, self._watching, ahead_us, now)
-        self._definitions = Definitions(
-            journal, timers, self._launching, self._watching, self._timing, places or TablePlaces()
-        )
+        watchable = Watchable(places or TablePlaces(), topics or WatchableTopics())
+        self._definitions = Definitions(journal, timers, self._launching, self._watching, self._timing, watchable)
         self._defects = Defects(journal, self._definitions.stop)
         self._missing = MissingHandlers(journal, self._definitions, queues or {})
         self._answers = Answers(journal, timers)
@@ -249,10 +251,10 @@ class Planner:
             self._telling.tell_later(behind, now)
 
     def watched(self) -> Mapping[Place, Wanted]:
-        """Returns which tables are to be looked at, by leaf."""
+        """Returns which tables and topics are to be looked at, by leaf; the same mapping as long as that is the same."""
         listeners = self._definitions.listeners
         return self.tables.wanted(
-            lambda: {name for key, names in listeners.items() if key.startswith("table:") for name in names}
+            lambda: {name for key, names in listeners.items() if key.startswith(("table:", "topic:")) for name in names}
         )
 
     def tick(self, now: int) -> None:
@@ -273,7 +275,7 @@ class Planner:
         self._telling.tell_later(None, now)
 
     def looked(self, name: str, tell: Callable[[TableWatch], None], now: int) -> None:
-        """Takes what was found at a table that a schedule watches.
+        """Takes what was found at a table or topic that a schedule watches.
 
         Args:
             name: of the schedule.

@@ -12,6 +12,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnPartitions,
     OnRuns,
     OnTable,
+    OnTopic,
     Trigger,
     nodes,
 )
@@ -25,6 +26,7 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
     "table": frozenset(
         {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"}
     ),
+    "topic": frozenset({"name", "topic_id", "partitions", "records", "bytes", "lost"}),
     "upstream": frozenset({"schedule", "handler", "key", "outcome", "result", "error", "attempts", "planned"}),
 }
 """Fields of what templates may name. Those of events are the events' own."""
@@ -32,6 +34,7 @@ _OPEN_FIELDS: Final = frozenset({"values", "result", "error", "partition"})
 _OF_ALL: Final = frozenset({"planned", "started", "schedule", "revision", "generation"})
 _OF_KIND: Final[dict[type, tuple[str, ...]]] = {
     OnTable: ("table", "tables"),
+    OnTopic: ("topic", "topics"),
     OnPartitions: ("partitions", "datasets"),
     OnEvent: ("event", "events"),
     OnRuns: ("upstream", "upstreams"),

@@ -27,6 +27,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnRequest,
     OnRuns,
     OnTable,
+    OnTopic,
     Operation,
     Scalar,
     Trigger,
@@ -80,8 +81,20 @@ class _Table(TypedDict, total=False):
     where: Annotated[list[_Condition], Field(max_length=100)]
     settle: Micros
     atMostEvery: Micros
+    atLeastEvery: Micros
     per: Text
     start: Literal["now", "earliest"] | int
+
+
+@with_config(STRICT)
+class _Topic(TypedDict, total=False):
+    kind: Required[Literal["topic"]]
+    topic: Required[Text]
+    records: int
+    bytes: int
+    atMostEvery: Micros
+    atLeastEvery: Micros
+    start: Literal["now", "earliest"]
 
 
 @with_config(STRICT)
@@ -130,6 +143,7 @@ class _Absent(TypedDict):
 _LEAVES: Final[dict[str, TypeAdapter[Any]]] = {
     **dict.fromkeys(("cron", "every", "at", "rrule"), TypeAdapter(_Times)),
     "table": TypeAdapter(_Table),
+    "topic": TypeAdapter(_Topic),
     "partitions": TypeAdapter(_Partitions),
     "event": TypeAdapter(_Event),
     "after": TypeAdapter(_Runs),
@@ -244,7 +258,17 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
             where=where,
             settle_us=found.get("settle", 0),
             throttle_us=found.get("atMostEvery", 0),
+            overdue_us=found.get("atLeastEvery", 0),
             per=found.get("per", ""),
+            start=found.get("start", "now"),
+        )
+    if kind == "topic":
+        return OnTopic(
+            topic=found["topic"],
+            records=found.get("records", 1),
+            bytes=found.get("bytes", 0),
+            throttle_us=found.get("atMostEvery", 0),
+            overdue_us=found.get("atLeastEvery", 0),
             start=found.get("start", "now"),
         )
     if kind == "partitions":

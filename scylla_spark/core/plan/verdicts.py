@@ -11,6 +11,7 @@ from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.growth import TABLE, as_told
+from scylla_spark.core.plan.topics.growth import TOPIC, offsets_as_told
 from scylla_spark.core.plan.triggers.template_values import all_by_name, last_of_each
 from scylla_spark.core.plan.triggers.tree import missing_leaves
 from scylla_spark.core.records.bounded_text import cut
@@ -98,6 +99,9 @@ def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
     if TABLE in last:
         last[TABLE] = as_told(last[TABLE])
         all_of["tables"] = {name: as_told(one) for name, one in all_of.get("tables", {}).items()}
+    if TOPIC in last:
+        last[TOPIC] = offsets_as_told(last[TOPIC])
+        all_of["topics"] = {name: offsets_as_told(one) for name, one in all_of.get("topics", {}).items()}
     return values | last | all_of
 
 

@@ -39,6 +39,7 @@ from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.notification_channels import channels_of
 from scylla_spark.services.plan.planner_clock import PlannerClock
 from scylla_spark.services.plan.table_watcher import TableWatcher
+from scylla_spark.services.plan.topic_watcher import TopicWatcher, watchable_topics
 
 log = get_logger("plan")
 
@@ -77,6 +78,7 @@ class PlanTenure:
         self._snapshot_begins = -1
         self._snapshot_us = boot_us()
         self._tables = TableWatcher(settings)
+        self._topics = TopicWatcher(settings)
         self._handlers = HandlerWatcher(settings)
         self._load = LoadWatcher(settings)
         self._clock = PlannerClock()
@@ -87,6 +89,7 @@ class PlanTenure:
     def close(self) -> None:
         """Ends the connections."""
         self._tables.stop()
+        self._topics.stop()
         self._handlers.stop()
         self._load.stop()
         self._producer.close(timeout=10)
@@ -121,13 +124,22 @@ class PlanTenure:
         queues = self._settings.queues
         ahead_us = duration_us(self._settings.plan.ahead)
         channels = channels_of(self._settings)
-        places = watchable_places(self._settings)
+        places, topics = watchable_places(self._settings), watchable_topics(self._settings)
         self.planner = Planner(
-            self._log.state, fence, ahead_us, self._now, queues, channels, doubts=self._doubts, places=places
+            self._log.state,
+            fence,
+            ahead_us,
+            self._now,
+            queues,
+            channels,
+            doubts=self._doubts,
+            places=places,
+            topics=topics,
         )
         self._write_pauses()
         self._tail()
         self._tables.start()
+        self._topics.start()
         for number, texts in sorted(self.planner.state.unsent.items()):
             self._launch(number, [text for text in texts if not self._is_too_late(text)])
 
@@ -260,6 +272,7 @@ class PlanTenure:
     def _decide(self) -> None:
         self.planner.tick(self._now)
         self._tables.exchange(self.planner, self._now)
+        self._topics.exchange(self.planner, self._now)
         self._handlers.exchange(self.planner, self._now)
         self._load.exchange(self.planner, self._now)
 

@@ -19,6 +19,7 @@ from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.past_ranges import part_of
 from scylla_spark.core.plan.tables.unhanded import Unhanded
 from scylla_spark.core.plan.tables.watch import Place, Wanted
+from scylla_spark.core.plan.triggers.tree import key_of
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.watched.commit_follower import (
@@ -90,6 +91,7 @@ class TableWatcher:
         self._every_s = settings.plan.poll.total_seconds()
         self._places = watchable_places(settings)
         self._limit = settings.tables.store_timeout
+        self._watched: Mapping[Place, Wanted] = {}  # as the planner said, with topics
         self._wanted: Mapping[Place, Wanted] = {}
         self._looks: dict[Place, _Look] = {}
         self._found: SimpleQueue[_Begins | _Grew | _Reached | _Trouble] = SimpleQueue()
@@ -118,7 +120,9 @@ class TableWatcher:
                 self._tell(planner, self._found.get_nowait(), now)
         except Empty:
             pass
-        self._wanted = planner.watched()
+        if (watched := planner.watched()) is not self._watched:
+            self._watched = watched
+            self._wanted = {place: one for place, one in watched.items() if isinstance(one.trigger, OnTable)}
 
     def _tell(self, planner: Planner, found: _Begins | _Grew | _Reached | _Trouble, now: int) -> None:
         match found:
@@ -164,7 +168,7 @@ class TableWatcher:
         except BaseException as error:  # panics of polars are no Exceptions; other tables are watched on
             self._silent.add(place)
             self._found.put(_Trouble(place, UNREACHABLE, repr(error), None))
-            log.exception("a look at a table failed", table=one.trigger.table)
+            log.exception("a look at a table failed", table=key_of(one.trigger))
         with self._changed:
             self._turns.end(place, boot_us(), answered=place not in self._silent)
             self._silent.discard(place)
@@ -172,6 +176,7 @@ class TableWatcher:
 
     def _look(self, place: Place, wanted: Wanted) -> None:
         trigger, handed = wanted
+        assert isinstance(trigger, OnTable)  # as `exchange` took them
         if handed is None:
             self._begin(place, trigger)
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Generator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.plan.commands.circles import Circles
@@ -28,11 +28,12 @@ from scylla_spark.core.plan.tables.handing_over import leaves_kept, parts_let_go
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import keys_of
-from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves, table_of
+from scylla_spark.core.plan.triggers.trigger import AtTimes, OnTable, leaves, source_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.table_place import TablePlaces
+from scylla_spark.topic_names import WatchableTopics
 
 CHECK_KEY: Final = "check"
 """The key of a schedule with a check."""
@@ -41,6 +42,13 @@ LOAD_KEY: Final = "load"
 MAX_DEFINITION_BYTES: Final = 256 * 1024
 Steps = Generator[str, None, tuple[dict[str, Any], list[TaskKey]]]
 """Yields the name of each schedule that is done; in the end, what became of all by name, and keys of runs that were taken back."""
+
+
+class Watchable(NamedTuple):
+    """The tables and topics that triggers may watch."""
+
+    tables: TablePlaces
+    topics: WatchableTopics
 
 
 class Definitions:
@@ -52,11 +60,11 @@ class Definitions:
         launching: takes back what was launched ahead.
         watching: arms what waits for absence.
         timing: says when the first fire is due.
-        places: which tables triggers may watch.
+        watchable: which tables and topics triggers may watch.
     """
 
     def __init__(
-        self, journal: Journal, timers: Timers, launching: Launching, watching: Watching, timing: Timing, places: TablePlaces
+        self, journal: Journal, timers: Timers, launching: Launching, watching: Watching, timing: Timing, watchable: Watchable
     ) -> None:  # fmt: skip
         self._journal = journal
         self._state = journal.state
@@ -64,7 +72,7 @@ class Definitions:
         self._launching = launching
         self._watching = watching
         self._timing = timing
-        self._places = places
+        self._watchable = watchable
         self.listeners: dict[str, set[str]] = defaultdict(set)  # key → names of schedules
         self._indexed: dict[str, tuple[str, ...]] = {}
         self._circles = Circles(self._state, self.listeners)
@@ -99,13 +107,13 @@ class Definitions:
             What became of them, by name; keys of runs that were taken back.
 
         Raises:
-            ArgumentError: one of them is none, or watches a table that triggers may not watch; nothing is changed.
+            ArgumentError: one of them is none, or watches a table or topic that triggers may not watch; nothing is changed.
             ConflictError: one of the names is taken, and `ifAbsent` was said, or one is at another change than `expect` says and
                 differs from what is given.
         """
         read = [_read(value) for value in command.fields["schedules"]]
         for schedule, _ in read:
-            self._check_tables(schedule)
+            self._check_sources(schedule)
         names = [schedule.name for schedule, _ in read]
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -126,10 +134,12 @@ class Definitions:
                 yield name
         return done, keys
 
-    def _check_tables(self, schedule: Schedule) -> None:
-        for leaf in leaves(schedule.trigger):
-            if (table := table_of(leaf)) is not None:
-                self._places.of(table.table)
+    def _check_sources(self, schedule: Schedule) -> None:
+        for source in map(source_of, leaves(schedule.trigger)):
+            if isinstance(source, OnTable):
+                self._watchable.tables.of(source.table)
+            elif source is not None:
+                self._watchable.topics.check(source.topic)
 
     def _put(self, schedule: Schedule, text: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
         old = self._state.entries.get(schedule.name)
@@ -431,16 +441,16 @@ def bounds_of(command: PlanCommand) -> QueueBounds:
 
 
 def _check_start(entry: Entry) -> None:
-    """Whether a schedule begins with what comes from now on once it does not know how far its tables were read.
+    """Checks that a schedule begins with what comes from now on once it does not know how far its tables and topics were read.
 
     Raises:
-        ArgumentError: it would begin at earlier versions.
+        ArgumentError: it would begin at earlier versions or offsets.
     """
-    for leaf in leaves(entry.schedule.trigger):
-        table = table_of(leaf)
-        if table is not None and table.start != "now":
+    for source in map(source_of, leaves(entry.schedule.trigger)):
+        if source is not None and source.start != "now":
+            name = source.table if isinstance(source, OnTable) else source.topic
             raise ArgumentError(
-                f"The schedule {entry.name!r} begins to read {table.table!r} at {table.start!r}, so it cannot begin anew from now on.",
+                f"The schedule {entry.name!r} begins to read {name!r} at {source.start!r}, so it cannot begin anew from now on.",
                 hint="Put it with `start` left out, and resume it then.",
             )
 

@@ -25,8 +25,9 @@ to start and end, and which have started in time; of a schedule that is told aga
 a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at a time are launched.
 10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
 and schedules that run by request. 13: schedules whose jobs run after their job timeout, or that keep what comes during a
-pause; triggers on starts; constraints on the load, on answers of a handler, or on a tag, and what was launched under a tag. A group is
-written as the lowest version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
+pause; triggers on starts and on topics, and tables that are run at least so often; constraints on the load, on answers of a handler, or
+on a tag, and what was launched under a tag. A group is written as the lowest version that knows all its changes, at least 2; older readers read it, and
+stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -101,6 +102,8 @@ _NEW_FIELDS: Final = frozenset({"onJobTimeout", "onPause"})
 """Fields of definitions that older planners cannot read."""
 _NEW_CONSTRAINTS: Final = ('"tag":', '"kind":"load"', '"kind":"check"')
 """Texts in definitions that have a constraint that older planners cannot read."""
+_NEW_WORDS: Final = tuple(map('"{}"'.format, ("batch", "manual", "minBytes", "started", "topic", "atLeastEvery")))
+"""One of them stands in each definition whose trigger older planners cannot read, beside those that count ends of runs."""
 _TAGS_OF_RUNS: Final = 3  # where they stand in a change
 
 Change = Sequence[Any]
@@ -226,7 +229,7 @@ def _version_of_definition(text: str) -> int:
     if _has_new_constraint(text):
         return _POLICIES_AND_STARTS
     counts = '"after"' in text and ('"atLeast"' in text or '"absent"' in text)
-    if not counts and not any(word in text for word in ('"batch"', '"manual"', '"minBytes"', '"started"')):
+    if not counts and not any(word in text for word in _NEW_WORDS):
         return _COMMON  # there may be a hundred thousand of them
     version, todo = _COMMON, [from_json(text).get("trigger")]
     while todo:
@@ -235,6 +238,8 @@ def _version_of_definition(text: str) -> int:
             todo += node
         elif isinstance(node, dict):
             kind, of = node.get("kind"), node.get("of")
+            if kind == "topic" or (kind == "table" and "atLeastEvery" in node):
+                return _POLICIES_AND_STARTS
             if kind == "after" and "started" in node.get("on", ()):
                 return _POLICIES_AND_STARTS
             if kind == "manual" or (kind == "table" and "minBytes" in node):

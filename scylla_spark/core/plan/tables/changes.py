@@ -214,7 +214,8 @@ def keys_of(trigger: OnTable, commit: Commit) -> list[Key]:
 def due_at(trigger: OnTable, grown: Grown, last_fire_us: int | None) -> int | None:
     """Returns when what has come may fire: settled and not throttled; None: it is not enough. All in microseconds since the epoch.
 
-    A commit of which the log does not say how many rows it wrote counts as enough of them: to fire early is better than never.
+    What is too little is enough once the last fire is so long ago as the trigger says; before the first, since it came. A commit of
+    which the log does not say how many rows it wrote counts as enough of them: to fire early is better than never.
 
     Args:
         trigger: what is waited for.
@@ -223,9 +224,13 @@ def due_at(trigger: OnTable, grown: Grown, last_fire_us: int | None) -> int | No
     """
     enough_rows = grown.rows >= trigger.min_rows or grown.unsaid > 0
     enough = enough_rows and grown.bytes >= trigger.min_bytes
-    if grown.commits < max(trigger.min_commits, 1) or not enough:
+    if grown.commits < max(trigger.min_commits, 1):
+        enough = False
+    if not enough and not trigger.overdue_us:
         return None
     settled_us = grown.last_us + trigger.settle_us
+    if not enough:
+        settled_us = max(settled_us, (last_fire_us or grown.first_us) + trigger.overdue_us)
     return settled_us if last_fire_us is None else max(settled_us, last_fire_us + trigger.throttle_us)
 
 

@@ -1,4 +1,6 @@
-"""When versions of a watched table belong to a run: with its launch, not before. What is not launched leaves them where they are.
+"""When versions of a watched table, or records of a topic, belong to a run: with its launch, not before.
+
+What is not launched leaves them where they are.
 
 A job only claims versions while it waits; more that comes goes on with its claim. So whatever is skipped, paused, changed or too
 old in between, ranges of consecutive launches touch.
@@ -13,7 +15,9 @@ from typing import Any
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
 from scylla_spark.core.plan.state.schedule_entry import MOST_PARTS, Entry, Handed, Job, Latch
 from scylla_spark.core.plan.tables.growth import TABLE, Growth
-from scylla_spark.core.plan.triggers.trigger import OnAbsence, Trigger, leaves, table_of
+from scylla_spark.core.plan.topics.growth import TOPIC, TOPIC_PARTS, handed_offsets
+from scylla_spark.core.plan.triggers.tree import key_of
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, Trigger, leaves, source_of, table_of
 
 
 def handed_over(entry: Entry, job: Job, now: int) -> list[Change]:
@@ -37,6 +41,8 @@ def moved(entry: Entry, leaf: int, claim: Mapping[str, Any], now: int) -> Change
         claim: the versions, as `claim_of` gives them.
         now: microseconds since the epoch.
     """
+    if TOPIC_PARTS in claim:
+        return "table", entry.name, leaf, handed_offsets(entry.tables[leaf], claim, now)
     to_version, part = claim["to_version"], claim["partition"]
     known = entry.tables[leaf].parts.values()
     if part is None or (claim["alone"] and all(version <= to_version for version, _ in known)):
@@ -46,7 +52,8 @@ def moved(entry: Entry, leaf: int, claim: Mapping[str, Any], now: int) -> Change
 
 def claim_of(latch: Latch | None) -> Mapping[str, Any] | None:
     """The versions that a leaf has seen, as templates know them; None: it is of no table, or has seen none."""
-    found: Mapping[str, Any] | None = (latch.values or {}).get(TABLE) if latch is not None else None
+    values = (latch.values if latch is not None else None) or {}
+    found: Mapping[str, Any] | None = values.get(TABLE) or values.get(TOPIC)
     return found
 
 
@@ -63,7 +70,7 @@ def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
     handed = entry.tables.get(leaf)
     if handed is None:
         return False
-    stands: int = handed.of_part(claim["partition"] or "")[0]
+    stands: int = handed.of_part(claim.get("partition") or "")[0]
     return bool(claim["from_version"] <= stands < claim["to_version"])
 
 
@@ -97,7 +104,7 @@ def goes_on(entry: Entry, leaf: int, before: Latch | None, latch: Latch) -> bool
         latch: what has come.
     """
     old, new = claim_of(before), claim_of(latch)
-    return bool(old and new and old["partition"] == new["partition"] and is_open(entry, leaf, old))
+    return bool(old and new and old.get("partition") == new.get("partition") and is_open(entry, leaf, old))
 
 
 def gone_on(before: Latch, latch: Latch) -> Latch:
@@ -108,13 +115,19 @@ def gone_on(before: Latch, latch: Latch) -> Latch:
         latch: counted from the same version, or a later one before which nothing has come.
     """
     old, new = claim_of(before), claim_of(latch)
-    if old is None or new is None or new["to_version"] <= old["to_version"]:
+    if old is None or new is None:
+        return before
+    if TOPIC_PARTS in new:
+        return latch if (new["to_version"], new["lost"]) > (old["to_version"], old["lost"]) else before
+    if new["to_version"] <= old["to_version"]:
         return before
     return latch._replace(values={TABLE: {**new, "from_version": min(old["from_version"], new["from_version"])}})
 
 
 def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, int]:
-    """Returns which leaves of a changed trigger go on where one of before stands: those of the same table, the most similar ones first.
+    """Returns which leaves of a changed trigger go on where one of before stands.
+
+    Those of the same table or topic do, the most similar ones first.
 
     Args:
         old: the trigger of before.
@@ -126,7 +139,7 @@ def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, i
     """
     stands = set(known)
     before = {number: leaf for number, leaf in enumerate(leaves(old)) if number in stands}
-    after = {number: leaf for number, leaf in enumerate(leaves(new)) if table_of(leaf) is not None}
+    after = {number: leaf for number, leaf in enumerate(leaves(new)) if source_of(leaf) is not None}
     found: dict[int, int] = {}
     for alike in (_whole, _share, _place):
         free = _by(alike, {number: leaf for number, leaf in before.items() if number not in set(found.values())})
@@ -171,5 +184,4 @@ def _share(leaf: Trigger) -> Hashable:
 
 
 def _place(leaf: Trigger) -> Hashable:
-    table = table_of(leaf)
-    return isinstance(leaf, OnAbsence), table.table if table else ""
+    return isinstance(leaf, OnAbsence), key_of(leaf) if source_of(leaf) else ""

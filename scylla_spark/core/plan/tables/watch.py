@@ -1,4 +1,4 @@
-"""Triggers on tables: what is to be watched, and what was seen there, as versions that are handed over one after the other.
+"""Triggers on tables and topics: what is to be watched, and what was seen there, as ranges that are handed over one after the other.
 
 Whoever reads tables is told by `wanted` where each trigger stands, and tells what has come. It may be late, and tell things twice: what
 does not begin where the trigger stands is passed over.
@@ -16,9 +16,10 @@ from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.plan.tables.handing_over import claim_of, has_room, moved
+from scylla_spark.core.plan.topics.growth import TopicGrowth
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import holds
-from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, leaves, table_of
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, OnTopic, leaves, source_of, table_of
 from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
@@ -32,7 +33,7 @@ _MOST_BYTES: Final = 256 * 1024  # of one change that tells of many partitions
 
 
 class Place(NamedTuple):
-    """A leaf of a schedule that looks at a table.
+    """A leaf of a schedule that looks at a table or topic.
 
     Attributes:
         name: of the schedule.
@@ -49,11 +50,11 @@ class Wanted(NamedTuple):
     """What is to be watched there.
 
     Attributes:
-        trigger: which table, and what of it counts.
+        trigger: which table or topic, and what of it counts.
         handed: what was handed over; None: it is to be found out where to begin.
     """
 
-    trigger: OnTable
+    trigger: OnTable | OnTopic
     handed: Handed | None
 
 
@@ -102,20 +103,23 @@ class TableWatch:
                 self._failed.append((name, error))
         return found
 
-    def begins(self, place: Place, table_id: str, version: int) -> None:
+    def begins(
+        self, place: Place, table_id: str, version: int, parts: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
         """It was found out where a trigger begins: after a version.
 
         Args:
             place: the leaf.
-            table_id: which table.
-            version: the last one that does not count.
+            table_id: which table, or topic.
+            version: the last one that does not count; of a topic, the sum of its offsets.
+            parts: of a topic: partition → offset of the first record that counts, as `Handed` has it.
         """
         entry = self._entry(place)
         if entry is not None and place.leaf not in entry.tables:
-            self._journal.note("table", place.name, place.leaf, Handed(table_id, version))
+            self._journal.note("table", place.name, place.leaf, Handed(table_id, version, 0, parts or {}))
 
-    def grew(self, place: Place, growth: Growth, now: int) -> None:
-        """A table has grown, enough and for long enough.
+    def grew(self, place: Place, growth: Growth | TopicGrowth, now: int) -> None:
+        """A table or topic has grown, enough and for long enough.
 
         Args:
             place: the leaf.
@@ -125,7 +129,8 @@ class TableWatch:
         entry = self._entry(place)
         if entry is None or not self._goes_on(entry, place.leaf, growth):
             return
-        leaf, is_known = leaves(entry.schedule.trigger)[place.leaf], has_room(entry, place.leaf, growth)
+        leaf = leaves(entry.schedule.trigger)[place.leaf]
+        is_known = isinstance(growth, TopicGrowth) or has_room(entry, place.leaf, growth)
         if not is_known:
             self.trouble(place, "too_many_partitions", _TOO_MANY, None, now)
         if isinstance(leaf, OnAbsence):
@@ -159,24 +164,28 @@ class TableWatch:
         if len(after.parts) <= worth and change_bytes(change) <= _MOST_BYTES:
             self._journal.note(*change)
 
-    def _goes_on(self, entry: Entry, leaf: int, growth: Growth) -> bool:
+    def _goes_on(self, entry: Entry, leaf: int, growth: Growth | TopicGrowth) -> bool:
         """Whether what has come begins where a leaf stands; one that began before its table was there knows from here on which it is."""
         handed = entry.tables.get(leaf)
-        was = growth.from_id or growth.table_id
-        if handed is None or not handed.is_of(was) or handed.of_part(growth.part)[0] != growth.from_version:
+        was, part = (
+            (growth.topic_id, "")
+            if isinstance(growth, TopicGrowth)
+            else (growth.from_id or growth.table_id, growth.part)
+        )
+        if handed is None or not handed.is_of(was) or handed.of_part(part)[0] != growth.from_version:
             return False
         if not handed.table_id:
             self._journal.note("table", entry.name, leaf, handed._replace(table_id=was))
         return True
 
-    def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | None, now: int) -> None:
-        """A table cannot be watched as it was; it is told of once, until something else is wrong.
+    def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | Handed | None, now: int) -> None:
+        """A table or topic cannot be watched as it was; it is told of once, until something else is wrong.
 
         Args:
             place: which leaf.
             kind: such as "missing" or "replaced".
             why: for people.
-            resume: table and version to go on after; None: it is to be asked again.
+            resume: table and version to go on after, or all that counts as handed over; None: it is to be asked again.
             now: microseconds since the epoch.
         """
         entry = self._entry(place)
@@ -186,7 +195,8 @@ class TableWatch:
         self._journal.fire(entry, planned_us=now, at_us=now, verdict=TROUBLE, why=f"{kind}: {why}", ends_job=False)
         if resume is not None:
             before = entry.tables.get(place.leaf)
-            self._journal.note("table", place.name, place.leaf, Handed(*resume, before.at_us if before else 0))
+            at_us = before.at_us if before else 0
+            self._journal.note("table", place.name, place.leaf, Handed(*resume)._replace(at_us=at_us))
             self._drop_claims(entry, place.leaf, f"{kind}: {why}", now)
 
     def _drop_claims(self, entry: Entry, leaf: int, why: str, now: int) -> None:
@@ -214,7 +224,7 @@ def _wanted_of(entry: Entry) -> dict[Place, Wanted]:
     failpoint.reach("plan.watch", entry.name)
     found = {}
     for number, leaf in enumerate(leaves(entry.schedule.trigger)):
-        if (trigger := table_of(leaf)) is not None:
+        if (trigger := source_of(leaf)) is not None:
             found[Place(entry.name, number, _token(entry))] = Wanted(trigger, entry.tables.get(number))
     return found
 

@@ -8,16 +8,28 @@ from typing import Any, Final
 
 from scylla_spark.core.plan.state.schedule_entry import Latch
 from scylla_spark.core.plan.triggers.tree import key_of
-from scylla_spark.core.plan.triggers.trigger import OnBatch, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
+from scylla_spark.core.plan.triggers.trigger import (
+    OnBatch,
+    OnEvent,
+    OnPartitions,
+    OnRuns,
+    OnTable,
+    OnTopic,
+    Trigger,
+    leaves,
+)
 
 BY_NAME: Final = {
     "event": "events",
     "upstream": "upstreams",
     "table": "tables",
+    "topic": "topics",
     "partitions": "datasets",
     "batch": "batches",
 }
 """What the last of a kind is called → what all of the kind are called."""
+CLAIMED: Final = frozenset({"table", "topic"})
+"""Kinds of values that are claims: a run gets what they name, and no other run does."""
 _MOST_PARTITIONS: Final = 100
 _MOST_PARTITION_CHARS: Final = 8 * 1024  # they are written with each that comes
 _MOST_HELD_CHARS: Final = 64 * 1024
@@ -54,7 +66,7 @@ def all_by_name(trigger: Trigger, latches: Mapping[int, Latch]) -> dict[str, dic
 def held(trigger: Trigger, latches: Mapping[int, Latch], number: int, newest: Latch) -> dict[int, Latch]:
     """Latches with a new one, at the end; what was seen of the same before is let go of, and of all, what is too much.
 
-    Versions of tables always stay: they are a claim.
+    Versions of tables and offsets of topics always stay: they are a claim.
 
     Args:
         trigger: the tree.
@@ -66,7 +78,7 @@ def held(trigger: Trigger, latches: Mapping[int, Latch], number: int, newest: La
     left = _MOST_HELD_CHARS - _size(newest)
     kept: dict[int, Latch] = {}
     for leaf, latch in reversed([one for one in latches.items() if one[0] != number]):
-        is_claim = "table" in (latch.values or {})
+        is_claim = not CLAIMED.isdisjoint(latch.values or {})
         left -= _size(latch)
         same = leaf < len(named) and number < len(named) and key_of(named[leaf]) == key_of(named[number])
         kept[leaf] = latch if is_claim or not (same or left < 0) else latch._replace(values=None)
@@ -116,6 +128,6 @@ def _size(latch: Latch) -> int:
 
 def _name(leaf: Trigger) -> str:
     match leaf:
-        case OnEvent(name) | OnPartitions(name) | OnRuns(name) | OnTable(name) | OnBatch(name):
+        case OnEvent(name) | OnPartitions(name) | OnRuns(name) | OnTable(name) | OnTopic(name) | OnBatch(name):
             return name
     return key_of(leaf)

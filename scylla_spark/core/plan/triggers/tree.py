@@ -14,6 +14,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnRequest,
     OnRuns,
     OnTable,
+    OnTopic,
     Trigger,
     leaves,
 )
@@ -90,6 +91,8 @@ def key_of(leaf: Trigger) -> str:
             return f"batch:{tag}"
         case OnTable(table):
             return f"table:{table}"
+        case OnTopic(topic):
+            return f"topic:{topic}"
         case OnAbsence(of):
             return key_of(of)
         case OnRequest():

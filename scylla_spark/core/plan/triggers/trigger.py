@@ -10,6 +10,7 @@ from scylla_spark.core.plan.times.fire_times import FireTimes
 from scylla_spark.core.tasks.tags import MAX_TAG_CHARS, is_tag
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import RULE, is_name
+from scylla_spark.topic_names import check_topic_name
 
 Scalar = str | int | float | bool
 Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -52,6 +53,7 @@ class OnTable:
         where: which rows count.
         settle_us: the table must have been quiet for so long.
         throttle_us: not more often than this.
+        overdue_us: so long after the last fire less is enough, if anything counts; 0: never.
         per: column of partitions, each of which fires for itself; empty: the table as a whole.
         start: "now", "earliest", or the last version that does not count.
     """
@@ -64,8 +66,30 @@ class OnTable:
     where: tuple[Condition, ...] = ()
     settle_us: int = 0
     throttle_us: int = 0
+    overdue_us: int = 0
     per: str = ""
     start: Literal["now", "earliest"] | int = "now"
+
+
+@dataclass(frozen=True, slots=True)
+class OnTopic:
+    """Fires when a Kafka topic has grown; each fire owns the records after those of the fire before, in all partitions.
+
+    Attributes:
+        topic: name.
+        records: at least so many new records, counted by offsets.
+        bytes: their batches take at least so many bytes in the topic.
+        throttle_us: not more often than this.
+        overdue_us: so long after the last fire one record is enough; 0: never.
+        start: whether records count that are there already ("earliest").
+    """
+
+    topic: str
+    records: int = 1
+    bytes: int = 0
+    throttle_us: int = 0
+    overdue_us: int = 0
+    start: Literal["now", "earliest"] = "now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +173,7 @@ class AnyOf:
     at_least: int = 1
 
 
-Trigger = AtTimes | OnTable | OnPartitions | OnEvent | OnAbsence | OnRuns | OnBatch | OnRequest | AnyOf
+Trigger = AtTimes | OnTable | OnTopic | OnPartitions | OnEvent | OnAbsence | OnRuns | OnBatch | OnRequest | AnyOf
 
 
 def nodes(trigger: Trigger) -> Iterator[tuple[Trigger, int]]:
@@ -171,6 +195,11 @@ def table_of(leaf: Trigger) -> OnTable | None:
     """The trigger on a table that a leaf is, or whose absence it waits for; None: it watches no table."""
     found = leaf.of if isinstance(leaf, OnAbsence) else leaf
     return found if isinstance(found, OnTable) else None
+
+
+def source_of(leaf: Trigger) -> OnTable | OnTopic | None:
+    """The trigger on a table or topic that a leaf is, or the table whose absence it waits for; None: it watches neither."""
+    return leaf if isinstance(leaf, OnTopic) else table_of(leaf)
 
 
 def checked(trigger: Trigger) -> Trigger:
@@ -210,11 +239,16 @@ def _check(node: Trigger) -> None:
                     hint="Use min_rows, or leave `where` out.",
                 )
             _within("settle", node.settle_us, 0, _LONGEST_US)
-            _within("at_most_every", node.throttle_us, 0, _LONGEST_US)
+            _check_paces(node)
             if isinstance(node.start, int):
                 _within("start", node.start, 0, _MOST)
             for condition in node.where:
                 _text("where", condition.column)
+        case OnTopic():
+            check_topic_name(node.topic)
+            _within("records", node.records, 1, _MOST)
+            _within("bytes", node.bytes, 0, _MOST)
+            _check_paces(node)
         case OnPartitions(dataset, at_least, rows, size):
             _text("dataset", dataset)
             _within("at_least", at_least, 1, _MOST)
@@ -252,6 +286,16 @@ def _check(node: Trigger) -> None:
                     hint=f"A tag has 1 to {MAX_TAG_CHARS} printable characters.",
                 )
             _within("size", size, 1, _MOST)
+
+
+def _check_paces(node: OnTable | OnTopic) -> None:
+    _within("at_most_every", node.throttle_us, 0, _LONGEST_US)
+    _within("at_least_every", node.overdue_us, 0, _LONGEST_US)
+    if 0 < node.overdue_us < node.throttle_us:
+        raise ArgumentError(
+            "at_least_every is shorter than at_most_every: both cannot be met.",
+            hint="Give at_least_every the longer time.",
+        )
 
 
 def _within(what: str, value: int, least: int, most: int) -> None:

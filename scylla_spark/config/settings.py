@@ -93,6 +93,7 @@ _LEAST_SESSION: Final = timedelta(
     seconds=6
 )  # membership is confirmed every two seconds, and holds until three before its end
 _LEAST_PAUSE: Final = timedelta(milliseconds=50)
+_LEAST_KEPT: Final = timedelta(days=1)
 _LEAST_STORE_TIMEOUT: Final = timedelta(milliseconds=100)
 
 
@@ -160,6 +161,21 @@ class Ingest(Section):
     default_handler: str | None = Field(
         None, description="handler of records that name none; unset: they wait for a lease"
     )
+
+
+class History(Section):
+    """How long rows are kept that no task depends on. Rows of a run whose hour may hold open tasks stay in any case."""
+
+    fires: Duration | None = Field(
+        None, ge=_LEAST_KEPT, description="rows of `fires`; left out: as long as ingest.retention"
+    )
+    jobs: Duration | None = Field(
+        None, ge=_LEAST_KEPT, description="rows of `jobs`; left out: as long as ingest.retention"
+    )
+    rejected: Duration | None = Field(
+        None, ge=_LEAST_KEPT, description="rows of `rejected`; left out: as long as ingest.retention"
+    )
+    audit: Duration | None = Field(None, ge=_LEAST_KEPT, description="rows of `audit`; left out: without end")
 
 
 class Dispatch(Section):
@@ -466,6 +482,7 @@ class Settings(BaseSettings):
     topics: Topics = Topics()
     tables: Tables = Tables()
     ingest: Ingest = Ingest()
+    history: History = History()
     dispatch: Dispatch = Dispatch()
     spark_workers: SparkWorkers = SparkWorkers()
     connect: Connect = Connect()

@@ -2,12 +2,14 @@
 
 import pytest
 
+from scylla_spark.clock import from_us
+from scylla_spark.config.settings import History
 from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.core.tasks.key import HOUR_US, partition_of
 from scylla_spark.core.tasks.output import outputs_place
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.output_files import OutputFiles
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
+from scylla_spark.schemas import ATTEMPTS, AUDIT_TRAIL, COMPLETIONS, DEFERRED, FIRES, JOBS, PROGRESS, REJECTED, TASKS
 from scylla_spark.services.ingest import compact
 from tests.spark.batches import HOUR, NOW, PARTITIONS, done, facts, key_of, raw, rows, task
 from tests.support.delta_tables import append
@@ -95,6 +97,29 @@ def test_purge_drops_old_closed_hours_and_never_an_open_one(ingest):
     ingest.write_tasks(raw(ingest.spark, [(PLACE, 902, None, b"junk")], appended), 10)
     ingest.maintenance.purger.purge(NOW)
     assert rows(ingest, REJECTED, "offset") == [(902,)]
+
+
+def test_rows_of_schedules_and_the_audit_are_kept_as_long_as_their_settings_say_and_those_of_open_runs_longer(ingest):
+    ended, still = -20 * DAY, -19 * DAY
+    enqueue(ingest, 0, ended, still)
+    complete(ingest, 0, ended)
+    old = [from_us(NOW + days * DAY * 1_000_000) for days in (-20, -19, -7, -2)]
+    due = [from_us(NOW + offset * 1_000_000) for offset in (ended, still)] + [None, None]
+    fires = [
+        {"decided_at": at, "scheduled_time": of, "why": str(n)} for n, (at, of) in enumerate(zip(old, due, strict=True))
+    ]
+    append(ingest.tables.path, FIRES, fires)
+    append(ingest.tables.path, JOBS, [{"changed_at": at, "state": str(n)} for n, at in enumerate(old)])
+    append(ingest.tables.path, AUDIT_TRAIL, [{"at": at, "status": n} for n, at in enumerate(old)])
+    ingest.maintenance.purger._history = History(jobs="3d")
+    ingest.maintenance.purge_all(NOW)
+    assert rows(ingest, FIRES, "why") == [("1",), ("2",), ("3",)], "the first has ended, the second is open"
+    assert rows(ingest, JOBS, "state") == [("3",)]
+    assert len(rows(ingest, AUDIT_TRAIL, "status")) == 4
+    ingest.maintenance.purger._history = History(fires="1d", audit="10d")
+    ingest.maintenance.purge_all(NOW)
+    assert rows(ingest, FIRES, "why") == [("1",)]
+    assert rows(ingest, AUDIT_TRAIL, "status") == [(2,), (3,)]
 
 
 def test_a_partition_to_which_nothing_more_is_sent_is_purged_when_all_of_it_was_read(ingest):

@@ -18,6 +18,7 @@ from scylla_spark.errors import ConfigError
         ({"topics": {"tasks": "x", "outcomes": "x"}}, "one name"),
         ({"topics": {"tasks": "a b"}}, "tasks"),
         ({"ingest": {"retention": "0s"}}, "retention"),
+        ({"history": {"fires": "1h"}}, "fires"),
         ({"plan": {"poll": "0s"}}, "poll"),
         ({"logs": {"trigger": "0s"}}, "trigger"),
     ],

@@ -54,7 +54,9 @@ class Maintenance:
         of_queues = QueueRetention(kept, settings.queues, outputs, settings.partitions)
         self.closer = HourCloser(kept, duration_us(ingest.close_after))
         self.compactor = Compactor(kept)
-        self.purger = Purger(kept, duration_us(ingest.retention), ends, outputs=outputs, of_queues=of_queues)
+        self.purger = Purger(
+            kept, duration_us(ingest.retention), ends, outputs=outputs, of_queues=of_queues, history=settings.history
+        )
         self._chores = list(self._all_chores())
 
     def _all_chores(self) -> Iterator[_Chore]:

@@ -1,7 +1,9 @@
 """Deleting what nobody needs any more: old history, folded rows of `deferred`, and files of no version that is kept.
 
 - Whole closed hours older than the retention: tasks first, then completions, attempts, their lines and the files that they left
-  behind; refused records by day.
+  behind.
+- Rows of refused records, of schedules and of the audit, each as old as its setting says. The planner reads none of them: all that its
+  runs, chains and constraints need is in its log. So only rows that name a task of an open hour stay longer, for people.
 - Before that, what single queues keep for a shorter time: see `queue_retention`.
 - Folded rows of `deferred` some time after `folded_until` has passed them: a reader may have an older progress.
 """
@@ -15,18 +17,32 @@ from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
 from scylla_spark.clock import from_us
-from scylla_spark.core.tables.progress import Mark
+from scylla_spark.config.settings import History
+from scylla_spark.core.tables.progress import Mark, OpenHours
 from scylla_spark.core.tasks.key import HOUR_US
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.replaced_table import REPLACED
 from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.log import get_logger
-from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, TASKS, Table
+from scylla_spark.schemas import (
+    ATTEMPT_LOGS,
+    ATTEMPTS,
+    AUDIT_TRAIL,
+    COMPLETIONS,
+    DEFERRED,
+    FIRES,
+    JOBS,
+    REJECTED,
+    TASKS,
+    Table,
+)
 from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open
 from scylla_spark.services.ingest.queue_retention import QueueRetention
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pyspark.sql import Column
 
 log = get_logger("ingest")
@@ -45,17 +61,19 @@ class Purger:
         ends: asks Kafka for the end offset of each partition of `tasks`.
         outputs: files that attempts left behind.
         of_queues: deletes what single queues keep for a shorter time.
+        history: how long rows are kept that no task depends on; None: as long as all history.
     """
 
     def __init__(
         self, kept: LockedTables, retention_us: int, ends: Callable[[], Mapping[int, int]], *, outputs: OutputFiles,
-        of_queues: QueueRetention,
+        of_queues: QueueRetention, history: History | None = None,
     ) -> None:  # fmt: skip
         self._kept = kept
         self._retention_us = retention_us
         self._ends = ends
         self._outputs = outputs
         self._of_queues = of_queues
+        self._history = history or History()
         self._edges: list[tuple[int, int]] = []  # when folded_until was first seen at which value
         self._dropped_us = 0
 
@@ -77,7 +95,7 @@ class Purger:
         return False
 
     def purge(self, now: int) -> bool:
-        """Deletes closed hours older than the retention, refused records of days before it, and what schedules did before it.
+        """Deletes closed hours older than the retention, and rows of refused records, schedules and the audit that are too old.
 
         What counts is the append time up to which records were read: no later one can be of these hours, since it is refused.
         """
@@ -97,15 +115,27 @@ class Purger:
                     log.info("purged", table=table.name, hours=len({place.hour for place in old}))
                     failpoint.reach("ingest.purge.deleted")
         self._purge_outputs(ends, now)
-        last = from_us(max(0, max(read.values(), default=0) - self._retention_us)).date()
+        last = from_us(max(0, max(read.values(), default=0) - self._kept_us(self._history.rejected))).date()
         days = {file["day"] for file in self._kept.readers.files(REJECTED) if file["day"] < last}
         if days:
             with self._kept.tasks_lock:
                 self._delete(REJECTED, F.col("day").isin(sorted(days)))
-        for table, column in ((FIRES, "decided_at"), (JOBS, "changed_at")):
-            with self._kept.lock_of(table):
-                self._delete(table, F.col(column) < F.lit(from_us(max(0, now - self._retention_us - _DAY_US))))
+        closed = _of_no_open_hour(OpenHours.of(*marks.values())) if marks else F.lit(True)
+        self._purge_rows(FIRES, F.col("decided_at"), self._kept_us(self._history.fires), now, closed)
+        self._purge_rows(JOBS, F.col("changed_at"), self._kept_us(self._history.jobs), now, closed)
+        if self._history.audit is not None:
+            self._purge_rows(AUDIT_TRAIL, F.col("at"), duration_us(self._history.audit), now)
         return False
+
+    def _kept_us(self, kept: timedelta | None) -> int:
+        return self._retention_us if kept is None else duration_us(kept)
+
+    def _purge_rows(self, table: Table, at: Column, kept_us: int, now: int, also: Column | None = None) -> None:
+        """Deletes rows of whole days, so that a file is written anew once a day at most; for the rest file statistics suffice."""
+        day = (now - kept_us) // _DAY_US - 1  # clocks may differ
+        old = at < F.lit(from_us(max(0, day * _DAY_US)))
+        with self._kept.lock_of(table):
+            self._delete(table, old if also is None else old & also)
 
     def _purge_outputs(self, ends: Mapping[int, int], now: int) -> None:
         """Deletes the files of the same hours; what of an hour cannot be deleted now is found again the next time."""
@@ -143,6 +173,13 @@ class Purger:
         quiet = self._kept.quiet
         DeltaTable.forPath(quiet.spark, quiet.location(table)).vacuum()
         return False
+
+
+def _of_no_open_hour(hours: OpenHours) -> Column:
+    """True for rows that name no task, or one of an hour in which no task can be open."""
+    hour = F.floor(F.unix_seconds("scheduled_time") / 3600)
+    open_hour = (hour >= hours.closed_hour) | hour.isin(list(hours.kept_open))
+    return F.col("scheduled_time").isNull() | ~open_hour
 
 
 def _read_us(mark: Mark, end: int | None, now: int) -> int:

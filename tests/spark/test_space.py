@@ -103,7 +103,7 @@ def test_rows_of_schedules_and_the_audit_are_kept_as_long_as_their_settings_say_
     ended, still = -20 * DAY, -19 * DAY
     enqueue(ingest, 0, ended, still)
     complete(ingest, 0, ended)
-    old = [from_us(NOW + days * DAY * 1_000_000) for days in (-20, -19, -7, -2)]
+    old = [from_us(NOW + days * DAY * 1_000_000) for days in (-20, -19, -7, -4)]
     due = [from_us(NOW + offset * 1_000_000) for offset in (ended, still)] + [None, None]
     fires = [
         {"decided_at": at, "scheduled_time": of, "why": str(n)} for n, (at, of) in enumerate(zip(old, due, strict=True))

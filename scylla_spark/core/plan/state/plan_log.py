@@ -26,8 +26,8 @@ a place. 8: triggers that wait for a batch. 9: backfills of which a few runs at 
 10: when handlers succeeded last. 11: definitions that change words only. 12: tables that are to grow by so many bytes,
 and schedules that run by request. 13: schedules whose jobs run after their job timeout, or that keep what comes during a
 pause; triggers on starts and on topics, and tables that are run at least so often; constraints on the load, on answers of a handler, or
-on a tag, and what was launched under a tag. A group is written as the lowest version that knows all its changes, at least 2; older readers read it, and
-stop before a newer one."""
+on a tag, and what was launched under a tag. A group is written as the lowest version that knows all its changes, at least 2; older
+readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024

@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import Command, validate
 from scylla_spark.core.records.enqueued_by import is_proven
-from scylla_spark.core.tasks.key import HOUR_US, TaskKey
+from scylla_spark.core.tasks.key import HOUR_US, TaskKey, id_of
 from scylla_spark.schemas import COMPLETIONS, TASKS
 from tests.api.test_api_access import give
 from tests.support.api_site import Site, kind
@@ -92,3 +92,11 @@ def test_a_claim_of_a_record_is_shown_as_unverified_and_the_word_of_a_token_as_v
     assert [claimed[name] for name in names] == ["Backup", "nightly", "root", False]
     assert [proven[name] for name in names] == [None, None, "ann", True]
     assert [(row["name"], row["enqueued_by"]) for row in listed] == [("Backup", "root")] * 2
+
+
+def test_the_page_of_a_task_shows_its_texts_and_that_a_claim_is_unverified(site):
+    with site.client() as client:
+        page = client.get(f"/ui/tasks/{id_of(OPEN)}").text
+    assert "Backup" in page
+    assert "nightly" in page
+    assert "root</bdi></a> (unverified)" in page

@@ -26,6 +26,7 @@ _RETRY_MARK: Final = "~retry-"
 _CALLED_HERE: Final = {
     "start_by": 'expires, a duration from its scheduled time, such as expires="10m"',
 }
+_SAID: Final = frozenset({"name", "description", "enqueued_by"})
 _ROOM: Final = 900  # characters of an old key that a copy's keeps
 _MOST_STEPS: Final = 100  # keys that are looked at for an unused one
 
@@ -58,7 +59,9 @@ def command(
     lane = named if lane is None else _text("ordering_id", lane)
     handler, payload = named_handler(handler, payload)
     key = TaskKey(moment(now, options.get("at"), options.get("delay")), lane, named)
-    about = about_of(options.get("name"), options.get("description"), options.get("enqueued_by"))
+    about = None
+    if not _SAID.isdisjoint(options):
+        about = about_of(options.get("name"), options.get("description"), options.get("enqueued_by"))
     return enqueue_command(
         key, handler, payload, options, enqueued_us=now, unique=unique, trace=current_trace(), about=about
     )

@@ -72,6 +72,9 @@ def enqueue_command(
     retry, timeout, expires = options.get("retry"), options.get("timeout"), options.get("expires")
     if retry is not None and not isinstance(retry, Retry):
         raise ArgumentError(f"retry is {shown(retry)}.", hint="Pass Retry(max_retries=…).", reason="wrong_value")
+    tags, channel = given_tags(options.get("tags")), options.get("notify")
+    if channel is not None:
+        tags = with_channel(tags, channel)
     return Command(
         ENQUEUE,
         key,
@@ -84,7 +87,7 @@ def enqueue_command(
         retry=None if retry is None else WireRetry(*retry.terms),
         enqueued_us=enqueued_us,
         expires_ms=None if expires is None else duration_ms(expires),
-        tags=with_channel(given_tags(options.get("tags")), options.get("notify")),
+        tags=tags,
         traceparent=options.get("traceparent") or trace,
         unique=unique,
         about=about,

@@ -53,13 +53,11 @@ def tags_of_runs(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_channel(tags: tuple[str, ...], channel: object) -> tuple[str, ...]:
-    """The tags of a task that names a channel, which is notified of its end; None: it names none.
+    """The tags of a task that names a channel, which is notified of its end.
 
     Raises:
         ArgumentError: it is no name of a channel, or too long for a tag.
     """
-    if channel is None:
-        return tags
     most = MAX_TAG_CHARS - len(_NOTIFIES)
     if not is_name(channel) or len(str(channel)) > most:
         raise ArgumentError(

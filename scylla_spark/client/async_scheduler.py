@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Generic, Self, Unpack
 
 from typing_extensions import TypeVar
@@ -112,6 +112,31 @@ class AsyncScheduler:
     def queue(self, name: str, *, author: str = "") -> AsyncHandle[QueueHandle]:
         """A handle on a queue, by name; asks nobody yet."""
         return AsyncHandle(self.scheduler.queue(name, author=author), self._ends)
+
+    async def leases(self, worker: Any, **options: Any) -> AsyncIterator[Any]:
+        """Yields the leases of a `Worker` one after the other; each turn waits in a thread. Its calls may be awaited by `to_thread`.
+
+        Leaving the loop stops the worker, reports what is left to report, and gives back what was not worked on. Close this
+        generator (`contextlib.aclosing`), so that this happens at once.
+
+        Args:
+            worker: leases over HTTP; it does nothing else meanwhile.
+            **options: as `Worker.leases` takes them.
+        """
+        turns = worker.leases(**options)
+        turn: asyncio.Future[Any] | None = None
+        try:
+            while True:
+                turn = asyncio.ensure_future(asyncio.to_thread(next, turns, None))
+                lease = await asyncio.shield(turn)
+                if lease is None:
+                    return
+                yield lease
+        finally:
+            worker.stop()
+            if turn is not None:
+                await asyncio.wait([turn])
+            await asyncio.to_thread(turns.close)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.scheduler, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -180,3 +180,58 @@ def test_all_other_calls_run_in_threads_and_their_handles_are_awaited_too(schedu
             _ = scheduler.nothing
 
     asyncio.run(run())
+
+
+class Leasing:
+    """A worker without a server: it gives what is put, until it is stopped."""
+
+    def __init__(self) -> None:
+        self.left: list[str] = []
+        self.stopped = threading.Event()
+        self.events: list[str] = []
+
+    def stop(self):
+        self.stopped.set()
+
+    def leases(self, n):
+        try:
+            while not self.stopped.is_set():
+                if self.left:
+                    yield self.left.pop(0)
+                else:
+                    self.stopped.wait(0.01)
+        finally:
+            self.events.append(f"closed with {len(self.left)} left of {n}")
+
+
+def test_leases_come_one_after_the_other_and_leaving_the_loop_ends_the_worker(scheduler):
+    worker = Leasing()
+    worker.left = ["a", "b", "c"]
+
+    async def run():
+        async with aclosing(scheduler.leases(worker, n=3)) as leases:
+            return [await anext(leases), await anext(leases)]
+
+    assert asyncio.run(run()) == ["a", "b"]
+    assert (worker.events, worker.stopped.is_set()) == (["closed with 1 left of 3"], True)
+
+
+def test_a_loop_that_is_cancelled_while_nothing_is_there_to_lease_ends_the_worker(scheduler):
+    worker = Leasing()
+
+    async def run():
+        async def work():
+            async with aclosing(scheduler.leases(worker, n=1)) as leases:
+                async for lease in leases:
+                    worker.events.append(lease)
+
+        task = asyncio.create_task(work())
+        worker.left.append("a")
+        while not worker.events:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(run())
+    assert worker.events == ["a", "closed with 0 left of 1"]

@@ -227,7 +227,7 @@ def test_the_command_that_enqueues_warns_of_an_unknown_handler_and_of_a_repeat(m
     sent = []
     scheduler = SimpleNamespace(
         handler_warnings=told_by(monkeypatch, row(name="sum_file")),
-        enqueue=lambda name, *_, **__: sent.append(name) or SimpleNamespace(key="k", repeated=True),
+        enqueue=lambda handler, *_, **__: sent.append(handler) or SimpleNamespace(key="k", repeated=True),
     )
     monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
     assert cli.run(["task", "enqueue", "sum_flie"]) == 0
@@ -364,7 +364,9 @@ def test_a_list_says_what_due_tasks_wait_for(client, site, monkeypatch):
     told = {"handlers": [], "waiting": [{"queue": "mail", "handler": "sum_flie", "lanes": 2}, {"queue": 7}]}
     told |= {"waiting_for_workers": [{"queue": "train", "handler": "sum_flie", "lanes": 1, "seconds": 0}]}
     monkeypatch.setattr(api.handlers, "_look", lambda: gathered([("http://a:1", told)]))
-    plain = dict.fromkeys(("priority", "error_class", "next_attempt_at", "enqueued_at", "ended_at", "tags"))
+    plain = dict.fromkeys(
+        ("name", "enqueued_by", "priority", "error_class", "next_attempt_at", "enqueued_at", "ended_at", "tags")
+    )
     plain |= {"scheduled_time": 0, "ordering_id": "l", "uniqueness_key": "u", "attempts": 0, "cancel_requested": False}
     rows = [
         plain | {"state": state, "queue": queue, "handler": "sum_flie"}

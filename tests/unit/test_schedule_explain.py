@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from scylla_spark.api.schedules.plan_mirror import excerpt
 from scylla_spark.cli.commands.schedule_rows import listed, with_verdicts
 from scylla_spark.client.schedules.explanation_words import end_of, last_run_us, standing, told, undecided
 from scylla_spark.client.schedules.history import last_of, stored
@@ -160,6 +161,18 @@ def test_runs_of_other_schedules_of_the_handler_are_counted():
     plan.event("e")
     plan.event("f")
     assert "for its constraints: 1 of at most 1 runs are active;" in now_of(plan)[0]
+
+
+def test_a_success_of_another_schedule_of_the_handler_holds_a_run_back_also_in_what_the_api_keeps():
+    plan = PlannerHarness()
+    plan.put("other", {"kind": "event", "name": "e"})
+    plan.event("e")
+    plan.end()
+    last = {"kind": "last_run", "within": "1h", "otherwise": "wait"}
+    plan.put("s", {"kind": "event", "name": "f"}, constraints=[last])
+    plan.event("f")
+    kept = excerpt(plan.shadow, "s")
+    assert "the last success ended 0 s ago; it must be 3600 s" in next(standing(kept.entries["s"], kept, plan.now))
 
 
 def test_a_whole_minute_means_all_of_it_a_second_likewise_and_an_instant_itself():

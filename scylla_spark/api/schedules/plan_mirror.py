@@ -13,8 +13,11 @@ from kafka.errors import KafkaError
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.core.plan.constraint import tags_counted
+from scylla_spark.core.plan.handler_runs import runs_in
+from scylla_spark.core.plan.schedule_policies import groups_asked
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.state.schedule_entry import Entry
+from scylla_spark.core.plan.state.schedule_entry import PENDING_CONSTRAINT, Entry
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import SchedulerError, UnreachableError
 from scylla_spark.io.kafka import topics
@@ -85,9 +88,17 @@ class PlanMirror:
 
 
 def excerpt(plan: PlanState, name: str) -> PlanState:
-    """One schedule, if it is there, and the calendars: a state of its own, which may be kept."""
-    entry = plan.entries.get(name)
-    return PlanState(entries={} if entry is None else {name: deepcopy(entry)}, calendars=dict(plan.calendars))
+    """One schedule, if it is there, what its constraints look at, and the calendars: a state of its own, which may be kept."""
+    entry, found = plan.entries.get(name), PlanState(calendars=dict(plan.calendars))
+    if entry is None:
+        return found
+    found.entries[name] = deepcopy(entry)
+    if entry.handler in plan.successes:
+        found.successes[entry.handler] = plan.successes[entry.handler]
+    if any(job.state == PENDING_CONSTRAINT for job in entry.jobs.values()):
+        found.launches = {tag: plan.launches.get(tag, ()) for tag in tags_counted(entry.schedule.constraints)}
+        found.handlers, found.tags = runs_in(plan).counted(groups_asked(entry.schedule))
+    return found
 
 
 def outline(plan: PlanState, names: Iterable[str]) -> PlanState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Container
 from heapq import heappop, heappush
 from typing import Final
 
@@ -59,6 +60,12 @@ class HandlerRuns:
     def groups(self, key: TaskKey) -> Groups:
         """Returns what a run counts for; nothing if it has ended."""
         return self._groups.get(key, ())
+
+    def counted(self, groups: Container[object]) -> tuple[dict[TaskKey, str], dict[TaskKey, tuple[str, ...]]]:
+        """Returns handlers and tags of all runs that count for one of some groups, as a state keeps them for runs without a schedule."""
+        found = {key: own for key, own in self._groups.items() if any(group in groups for group in own)}
+        handlers = {key: own[0].removeprefix("runs:") for key, own in found.items()}
+        return handlers, {key: tuple(group.removeprefix("tag:") for group in own[1:]) for key, own in found.items()}
 
     def launched_as(self, entry: Entry) -> dict[tuple[str, tuple[str, ...]], list[TaskKey]]:
         """Returns handler and tags → the runs of a schedule that were launched under them."""

@@ -148,6 +148,51 @@ def test_half_a_round_of_a_pause_goes_on_after_it() -> None:
     assert numbers(plan) == [1]
 
 
+def test_no_round_is_too_old_during_a_pause() -> None:
+    both = {"kind": "all", "of": [EVENT, {"kind": "event", "name": "f"}]}
+    plan = PlannerHarness()
+    plan.put("a", both, onPause="keep", payload={"n": "{{ events.e.n }}"}, jobTimeout="2m")
+    plan.event("e", n=1)
+    plan.ask("pause", names=["a"])
+    plan.pass_s(300)
+    plan.event("f")
+    resume(plan)
+    assert numbers(plan) == [1]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_half_a_round_of_a_pause_has_its_whole_job_timeout_after_it(restart) -> None:
+    both = {"kind": "all", "of": [EVENT, {"kind": "event", "name": "f"}]}
+    plan = PlannerHarness()
+    plan.put("a", both, onPause="backlog", jobTimeout="2m", onJobTimeout="run")
+    plan.event("e", n=1)
+    plan.ask("pause", names=["a"])
+    plan.pass_s(300)
+    plan.event("e", n=2)
+    if restart:
+        plan.restart(after_us=SECOND)
+    resume(plan)
+    plan.pass_s(119)
+    assert plan.sent == []
+    plan.pass_s(1)
+    assert [one["missing"] for one in plan.sent] == [["event:f"]]
+
+
+def test_a_job_that_a_pause_keeps_after_its_job_timeout_still_reports_what_is_missing() -> None:
+    both = {"kind": "all", "of": [EVENT, {"kind": "event", "name": "f"}]}
+    plan = PlannerHarness()
+    plan.put("a", both, onPause="backlog", jobTimeout="2m", onJobTimeout="run", overlap="buffer_one")
+    plan.event("e")
+    plan.event("f")
+    plan.event("e")
+    plan.pass_s(120)
+    assert plan.verdicts() == ["launched", "waiting"]
+    plan.ask("pause", names=["a"])
+    resume(plan)
+    plan.end(0)
+    assert plan.sent[1]["missing"] == ["event:f"]
+
+
 def test_ends_of_other_runs_are_kept() -> None:
     plan = PlannerHarness()
     plan.put("first", EVENT)
@@ -226,6 +271,20 @@ def test_a_calendar_that_changes_during_a_pause_loses_no_time_of_it() -> None:
     assert planned(plan) == ["01:00:00", "01:00:00"]
 
 
+def test_a_run_that_had_begun_when_it_was_taken_back_is_not_run_again() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", MINUTES, onPause="backlog")
+    plan.pass_s(59)
+    plan.ask("pause", names=["a"])
+    plan.pass_s(70)
+    resume(plan)
+    assert planned(plan) == ["00:01:00"], "it may have begun"
+    plan.restart()
+    plan.end(0)
+    plan.pass_s(0)
+    assert planned(plan) == ["00:01:00", "00:02:00"]
+
+
 def test_a_time_that_is_a_branch_is_kept_for_its_round() -> None:
     plan = paused("keep", {"kind": "all", "of": [MINUTES, EVENT]}, payload=NUMBER)
     plan.pass_s(61)
@@ -279,12 +338,37 @@ def test_failures_pause_a_schedule_and_what_comes_is_kept() -> None:
     assert numbers(plan) == [1, 2]
 
 
-def test_a_schedule_that_a_defect_paused_keeps_nothing(monkeypatch) -> None:
+@pytest.fixture
+def defect(monkeypatch):
+    """The next event of a plan meets a defect."""
+
+    def event(plan: PlannerHarness) -> None:
+        with monkeypatch.context() as within:
+            within.setattr(plan.planner._launching, "fired", lambda *_, **__: 1 / 0)
+            plan.event("e", n=0)
+
+    return event
+
+
+def test_a_schedule_that_a_defect_paused_keeps_nothing(defect) -> None:
     plan = PlannerHarness()
     plan.put("a", EVENT, onPause="backlog")
-    monkeypatch.setattr(plan.planner._launching, "fired", lambda *_, **__: 1 / 0)
+    defect(plan)
+    plan.event("e", n=2)
+    assert plan.ask("pause", names=["a"], note="we look at it")[0] == "ok"
+    plan.event("e", n=3)
+    plan.put("a", EVENT, onPause="backlog", note="another note")
+    plan.event("e", n=4)
+    resume(plan)
+    assert plan.sent == []
+
+
+def test_a_defect_during_a_pause_ends_that_it_keeps(defect) -> None:
+    plan = paused("backlog")
     plan.event("e", n=1)
-    monkeypatch.undo()
+    defect(plan)
+    assert plan.verdicts() == ["waiting", "obsolete"]
+    assert plan.planner.state.entries["a"].note.startswith("paused for a defect")
     plan.event("e", n=2)
     resume(plan)
     assert plan.sent == []

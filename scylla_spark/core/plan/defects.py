@@ -58,7 +58,7 @@ class Defects:
             MemoryError: memory is short, which is no defect of one schedule.
             StateInDoubt: a change cannot be made; it says whose step that was.
         """
-        whom = name if self._is_active(name) else ""  # a pause would keep nothing from a schedule that has one
+        whom = name if self._is_active(name) else ""  # a pause would keep nothing from a schedule that does nothing
         try:
             step()
         except StateInDoubt as doubt:
@@ -73,7 +73,7 @@ class Defects:
         """A step that concerns a schedule has failed, or decides more than a record holds: the schedule is paused.
 
         Args:
-            name: of the schedule; one that is not there, or is paused, stays as it is.
+            name: of the schedule; one that is not there, or is paused and keeps nothing, stays as it is.
             error: what was raised.
             now: microseconds since the epoch.
         """
@@ -85,7 +85,7 @@ class Defects:
         """A step that concerns a schedule has brought the state of the planner before us in doubt: the schedule is paused.
 
         Args:
-            name: of the schedule; one that is not there, or is paused, stays as it is.
+            name: of the schedule; one that is not there, or is paused and keeps nothing, stays as it is.
             met: the doubt; if it was met twice, taking back its runs is a part of it, and these stay.
             now: microseconds since the epoch.
         """
@@ -94,7 +94,7 @@ class Defects:
 
     def _is_active(self, name: str) -> bool:
         entry = self._journal.state.entries.get(name)
-        return entry is not None and not entry.paused
+        return entry is not None and not entry.is_deaf
 
     def _pause(self, name: str, reason: str, now: int, pause: Callable[[Entry, str, int], None]) -> None:
         if not self._is_active(name):
@@ -122,6 +122,7 @@ class Defects:
 
     def _only_pause(self, entry: Entry, why: str, now: int) -> None:
         fields = {"paused": True, "note": why, "author": "planner", "changed_us": now, "until_us": 0, "next_us": 0}
+        fields |= {"keeps": False} if entry.keeps else {}
         try:
             self._journal.conclude("set", entry.name, fields)
         except MemoryError:

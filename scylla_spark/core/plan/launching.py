@@ -150,8 +150,9 @@ class Launching:
             return
         held = [one for one in schedule.constraints if not (checked and isinstance(one, Check))]
         decision = decide(held, self._runs.situation(entry, job, now), now) if held else _HOLDS
-        if anyway:
-            timed[MISSING] = missing_of(entry, job, decision.names)
+        missing = missing_of(entry, job, decision.names if anyway else ())  # also of a job that a pause kept after that
+        if missing:
+            timed[MISSING] = missing
         if not decision.launch:
             if decision.drop:
                 self._verdicts.say(entry, job, now, SKIPPED, "; ".join(decision.unmet), timed)
@@ -336,7 +337,7 @@ class Launching:
             work.retry,
             now,
             tags=tags_of_runs((*given.tags, *schedule.tags)),
-            extra=json.dumps({MISSING: more[MISSING]}) if more.get(MISSING) else None,
+            extra=json.dumps({MISSING: more[MISSING]}, ensure_ascii=False) if more.get(MISSING) else None,
             expires_ms=None if more.get("by_hand") else expires_ms(schedule, job, starts_us),
         )
         promised = promised_us(schedule, job.planned_us) if given.promised is None else given.promised

@@ -411,6 +411,8 @@ class Planner:
             )
         if fact.outcome == "succeeded":
             self._deadlines.expect(entry)
+        if run.cancelled and fact.started_us and not run.by_hand:
+            self._timing.has_run(entry, run)
         self._timing.room(entry, now)
         self._backfilling.room(entry, now)
 

@@ -154,7 +154,7 @@ class Definitions:
         retagged = old is not None and set(old.tags) != set(schedule.tags)
         if old is not None and (retagged or old.handler != schedule.work.handler):
             self._launching.outlive(old, retagged=retagged)
-        keeps = paused and schedule.policies.on_pause != "drop"
+        keeps = old.keeps if old is not None and goes_on else paused and schedule.policies.on_pause != "drop"
         keys = _keys(schedule)
         fields = {
             "text": text, "revision": (old.revision if old else 0) + 1, "keys": keys, "handler": schedule.work.handler,
@@ -166,7 +166,7 @@ class Definitions:
             fields["since_us"] = now
         if old is not None and goes_on:
             fields |= {"cursor_us": old.cursor_us, "next_us": old.next_us}
-            fields |= {name: value for name in ("keeps", "kept_us", "since_us") if (value := getattr(old, name))}
+            fields |= {name: value for name in ("kept_us", "since_us") if (value := getattr(old, name))}
             fields |= {GOES_ON: True} if old.jobs or old.seen_us or old.held_us or old.silent_us else {}
         kept = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables) if old is not None else {}
         put = ("put", schedule.name, fields, *_leaves_kept(old, kept, keys))
@@ -304,20 +304,21 @@ class Definitions:
             author: who wants it.
             now: microseconds since the epoch.
             until_us: when the pause ends by itself; 0: it does not.
-            keeps: what waits and what comes is kept, if `on_pause` says so.
+            keeps: what waits and what comes is kept, if `on_pause` says so; not after a pause that kept nothing.
 
         Returns:
             Keys of what was ahead.
         """
         why = "its schedule was paused"
         fields = {"paused": True, "note": note, "author": author, "changed_us": now, "until_us": until_us, "next_us": 0}
-        if keeps and entry.schedule.policies.on_pause != "drop":
+        if keeps and not entry.is_deaf and entry.schedule.policies.on_pause != "drop":
             ahead = [run.planned_us - 1 for run in entry.active() if run.key.time_us > now]
             cursor_us = min([entry.cursor_us, *ahead])
             next_us = self._timing.begin(entry.schedule, cursor_us) if ahead else entry.next_us
             fields |= {"keeps": True, "cursor_us": cursor_us, "next_us": next_us}
             taken_back = self._launching.cancel_ahead(entry, now, why)
         else:
+            fields |= {"keeps": False} if entry.keeps else {}
             taken_back = self._let_go(entry, now, why)
         self._journal.note("set", entry.name, fields)
         if until_us:
@@ -378,7 +379,7 @@ class Definitions:
             fields |= {"keeps": False, "kept_us": now, "next_us": self._timing.begin(schedule, entry.cursor_us)}
         else:
             fields |= {"cursor_us": now, "next_us": self._timing.begin(schedule, now)}
-            fields |= {"since_us": now} if entry.since_us else {}
+            fields |= {"since_us": now} if "starts" in entry.keys else {}
         self._journal.note("set", entry.name, fields)
         if not keeps:
             self._begin(entry, schedule, now)

@@ -11,7 +11,7 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_policies import can_be_ahead, runs_each
 from scylla_spark.core.plan.state.plan_log import Change
-from scylla_spark.core.plan.state.schedule_entry import MOST_KEPT, PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.schedule_entry import MOST_KEPT, PENDING_TRIGGER, Entry, Job, Latch, Run
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
@@ -166,7 +166,7 @@ class Timing:
         for _ in range(MOST_AT_ONCE):
             if due is None or self._decided_us(schedule, due) > now or self._journal.full:
                 break
-            if self._waits_for_room(entry, schedule, due):
+            if self._waits_for_room(entry, schedule, due) or _may_have_run(entry, due):
                 return  # `room` and `_watch` go on
             kept = self._catch_up(entry, schedule, due, now) if self._is_missed(entry, due) else due
             if kept == due:
@@ -189,6 +189,17 @@ class Timing:
     def _is_missed(self, entry: Entry, due: Planned) -> bool:
         """Returns True if a time had come before anybody planned again, and neither waits for room nor was kept during a pause."""
         return max(entry.held_us, entry.kept_us) < due.starts_us < self._since_us
+
+    def has_run(self, entry: Entry, run: Run) -> None:
+        """A run that a pause took back had begun by then: its time, which the pause has kept, is not run again."""
+        schedule = entry.schedule
+        due = self._next(schedule, entry.cursor_us)
+        if due is None or due.at_us != run.planned_us:
+            return
+        next_us = self.begin(schedule, due.at_us)
+        self._journal.note("set", entry.name, {"cursor_us": due.at_us, "next_us": next_us})
+        if next_us:
+            self._timers.add(Timer(next_us, entry.name, "time"))
 
     def room(self, entry: Entry, now: int) -> None:
         """A run has ended: goes on with times for which there was no place, where so many runs were active."""
@@ -273,6 +284,12 @@ class Timing:
             return due.starts_us
         following = self._next(schedule, due.at_us) if runs_each(schedule) and due.starts_us > due.at_us else None
         return min(due.starts_us, following.at_us if following is not None else due.starts_us) - self._ahead_us
+
+
+def _may_have_run(entry: Entry, due: Planned) -> bool:
+    """Returns True if a pause has kept a time, and the run that it took back for that has not ended: it may have begun."""
+    taken_back = (run for run in entry.runs.values() if run.cancelled and not run.by_hand)
+    return due.starts_us <= entry.kept_us and any(run.planned_us == due.at_us for run in taken_back)
 
 
 def _has_jobs_of_their_own(schedule: Schedule) -> bool:

@@ -220,7 +220,7 @@ class Watching:
             now: microseconds since the epoch.
         """
         job = entry.collecting
-        if entry.is_deaf or job is None or job.generation != generation:
+        if entry.paused or job is None or job.generation != generation:
             return
         if not holds(entry.schedule.trigger, job.latches):
             if entry.schedule.policies.on_timeout == "run" and not self.too_old(entry, now):
@@ -246,11 +246,13 @@ class Watching:
     def too_old(self, entry: Entry, now: int) -> bool:
         """Drops or launches what has been collected for longer than the schedule waits; counting begins anew.
 
+        During a pause nothing is too old: the job timeout of what is kept begins with the resume.
+
         Returns:
             True if there was such a round.
         """
         job = entry.collecting
-        if job is None or since_us(entry, job) + entry.schedule.policies.timeout_us > now:
+        if job is None or entry.paused or since_us(entry, job) + entry.schedule.policies.timeout_us > now:
             return False
         if entry.schedule.policies.on_timeout == "run":
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now, anyway=True)

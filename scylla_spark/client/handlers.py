@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _MOST: Final = 10_000  # handlers of a dispatcher that are believed
 _MOST_NAMED: Final = 10  # schedules of a handler that no dispatcher has
 _MOST_WORDS: Final = 500  # of what is wrong with a payload
+_MOST_MISMATCHES: Final = 100  # of a payload, of which the best one is reported
 _Text = Annotated[str, Field(max_length=1_000)]
 _Number = Annotated[int, Field(ge=0, le=2**53)]
 
@@ -148,14 +151,22 @@ def check_payload(known: Catalogue, handler: str, payload: Mapping[str, Any]) ->
 
 
 def _mismatch(schema: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
-    """Returns what is wrong with a payload, after the field; empty: nothing, or the schema is none that can be checked."""
+    """Returns what is wrong with a payload, after the field; empty: nothing, or the schema is none that can be checked.
+
+    Callers choose the payload, so what can take more than linear time is left to the handler: `uniqueItems`, `patternProperties`, and
+    patterns that only a backtracking engine knows.
+    """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
+    from jsonschema.validators import extend
     from referencing import Registry
 
     registry: Any = Registry()  # resolves no reference to another document
+    checks = extend(Draft202012Validator, {"uniqueItems": None, "pattern": _unlike_pattern})
     try:
-        found = best_match(Draft202012Validator(schema, registry=registry).iter_errors(dict(payload)))
+        if "patternProperties" in json.dumps(schema):
+            return ""
+        found = best_match(islice(checks(schema, registry=registry).iter_errors(dict(payload)), _MOST_MISMATCHES))
     except Exception:  # a handler can declare any schema, and judges the payload itself when it runs
         _log.debug("a schema of a payload cannot be checked", exc_info=True)
         return ""
@@ -163,6 +174,20 @@ def _mismatch(schema: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
         return ""
     place = ".".join(map(str, found.absolute_path))
     return f"{place}: {found.message}"[:_MOST_WORDS] if place else found.message[:_MOST_WORDS]
+
+
+def _unlike_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[Any]:
+    """Yields what is wrong with a text that a pattern is declared for, found in linear time; see `jsonschema.validators.extend`."""
+    from jsonschema.exceptions import ValidationError as Mismatch
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        SchemaValidator(core_schema.str_schema(pattern=pattern, strict=True)).validate_python(value)
+    except SchemaError:
+        return
+    except ValidationError as error:
+        if isinstance(value, str):
+            yield Mismatch(f"{value[:100]!r} does not match {pattern!r}", cause=error)
 
 
 def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:

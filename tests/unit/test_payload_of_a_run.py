@@ -59,7 +59,19 @@ def test_a_payload_that_does_not_match_is_refused_with_its_field(payload, said):
         known({"properties": {"day": {"pattern": "("}}}),
         known({"$ref": "https://example.invalid/schema.json"}),
         known({"properties": 5}),
+        known({"patternProperties": {"(a+)+$": {"type": "string"}}}),
+        known({"properties": {"day": {"pattern": "(?=a)"}}}),
     ],
 )
 def test_without_one_schema_that_can_be_checked_every_payload_is_taken(found):
     check_payload(found, "work", {"day": 1})
+
+
+def test_no_payload_makes_the_check_slow():
+    """Callers choose the payload: pairs of items that are compared, or a backtracking engine, would take minutes or years."""
+    pattern = {"properties": {"day": {"type": "string", "pattern": "^(a+)+$"}}}
+    with pytest.raises(ArgumentError, match=r"does not match '\^\(a\+\)\+\$'"):
+        check_payload(known(pattern), "work", {"day": "a" * 1_000 + "b"})
+    check_payload(known(pattern), "work", {"day": "aaa"})
+    each = {"properties": {"lines": {"uniqueItems": True}}}
+    check_payload(known(each), "work", {"lines": [{"n": n // 2} for n in range(20_000)]})

@@ -178,7 +178,8 @@ async def run_schedule(api: Asked, name: Name, how: RunBody | None = None, autho
     plain, payload = name_of(name), how.payload if how is not None else None
     if payload is not None:
         handler = api.plan.ask(lambda plan: plan.entries[plain].handler if plain in plan.entries else "")
-        check_payload(await api.handlers.now(), handler, payload)
+        known = await api.handlers.now()
+        await api.slowly(lambda: check_payload(known, handler, payload))
     handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_unchecked(payload))
     await _there(api, handle.key)
     return answer(key_view(handle.key), 201)

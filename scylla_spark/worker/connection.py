@@ -210,6 +210,10 @@ class Connection:
     def close(self) -> None:
         """Ends it; a request that waits for its answer fails."""
         self._closed = True
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Has the request that waits for its answer fail, from any thread."""
         opened = self._http
         if opened is not None and opened.sock is not None:
             with contextlib.suppress(OSError):

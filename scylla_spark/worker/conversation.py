@@ -23,6 +23,9 @@ from scylla_spark.worker.ledger import Call, Ledger
 
 LONGEST_WAIT_MS: Final = 20_000
 _PATIENCE_S: Final = 25.0  # beyond the time that the server holds a call
+_SLOW_US: Final = (
+    30_000_000  # beyond that again: each byte of an answer may take as long, so that whole it may take for ever
+)
 _LINES_S: Final = 5.0
 _UPLOAD_S: Final = 60.0  # without a byte going on
 _FIRST_PAUSE_S: Final = 0.05
@@ -95,6 +98,7 @@ class _Line:
     def __init__(self, site: Site, path: str, changed: threading.Condition, name: str) -> None:
         self.connection = Connection(site)
         self.busy = False
+        self.until_us = 0  # boot clock: by when it is to be answered as a whole
         self._path = path
         self._changed = changed
         self._work: SimpleQueue[_Sent | None] = SimpleQueue()
@@ -103,9 +107,15 @@ class _Line:
 
     def send(self, sent: _Sent) -> None:
         """Sends a call; its answer will stand in it."""
-        self.busy = True
+        self.busy, self.until_us = True, boot_us() + round(_patience_s(sent.call) * 1e6) + _SLOW_US
         sent.answer = None
         self._work.put(sent)
+
+    def end_late(self) -> None:
+        """Has a call fail that is not answered in time."""
+        if self.busy and boot_us() >= self.until_us:
+            self.until_us = boot_us() + _SLOW_US
+            self.connection.interrupt()
 
     def close(self) -> None:
         """Ends the connection and the thread."""
@@ -117,8 +127,7 @@ class _Line:
         while (sent := self._work.get()) is not None:
             answer: Reply | UnreachableError
             try:
-                patience = sent.call.wait_ms / 1000 + _PATIENCE_S
-                answer = self.connection.request("POST", self._path, sent.call.body, patience)
+                answer = self.connection.request("POST", self._path, sent.call.body, _patience_s(sent.call))
             except UnreachableError as error:
                 answer = error
             except Exception as error:  # a line that ended in silence would be waited for without end
@@ -317,14 +326,22 @@ class Conversation:
         return self._ledger.call([] if stopping else self._wishes.wants(room), wait_ms)
 
     def _free_line(self) -> _Line:
-        self._changed.wait_for(lambda: not all(line.busy for line in self._lines))
-        return next(line for line in self._lines if not line.busy)
+        while (free := next((line for line in self._lines if not line.busy), None)) is None:
+            self._wait(None)
+        return free
+
+    def _wait(self, most_s: float | None) -> None:
+        """Waits for a change, and ends calls that are not answered in time."""
+        left_s = [max(line.until_us - boot_us(), 0) / 1e6 for line in self._lines if line.busy]
+        self._changed.wait(min([*left_s, *([] if most_s is None else [most_s])], default=None))
+        for line in self._lines:
+            line.end_late()
 
     def _is_answered(self, sent: _Sent) -> bool:
         """Waits until a call is answered, or something else happens; a call that nobody answered is sent again."""
         if sent.answer is None:
             due_us = self._signs_us + _SIGNS_US - boot_us()
-            self._changed.wait(max(due_us / 1e6, 0.01) if self._ledger.signs else None)
+            self._wait(max(due_us / 1e6, 0.01) if self._ledger.signs else None)
             return False
         if isinstance(sent.answer, Reply) and sent.answer.status not in _AGAIN:
             return True
@@ -401,6 +418,11 @@ class Conversation:
             pass  # it ends by itself, when no heartbeats come
         finally:
             connection.close()
+
+
+def _patience_s(call: Call) -> float:
+    """Returns how long each step of the answer to a call may take."""
+    return call.wait_ms / 1000 + _PATIENCE_S
 
 
 def _is_taken(reply: Reply) -> bool:

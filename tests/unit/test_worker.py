@@ -1,6 +1,7 @@
 """A worker without a server: what it says, what it takes, and what it makes of trouble."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from scylla_spark.errors import (
     UnreachableError,
 )
 from scylla_spark.handlers import registry as handler_registry
+from scylla_spark.worker import conversation
 from scylla_spark.worker.connection import Connection, Reply, refusal, site
 from scylla_spark.worker.conversation import Wishes
 from scylla_spark.worker.handlers import asked_for, resolved
@@ -958,3 +960,39 @@ def test_a_loop_over_leases_that_is_to_stop_waits_for_nothing():
         server.order("stop")
         assert list(leases) == []
     assert (server.results, server.left) == ([], True)
+
+
+def test_an_answer_of_which_a_byte_comes_now_and_then_is_given_up(monkeypatch):
+    monkeypatch.setattr(conversation, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(conversation, "_SLOW_US", 0)
+    monkeypatch.setattr(conversation, "LONGEST_WAIT_MS", 0)
+    document = json.dumps({"accepted": [], "leases": [], "lost": [], "commands": []}).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(document)}\r\nConnection: close\r\n".encode()
+    over, answered = threading.Event(), threading.Event()
+
+    def serve(server):
+        for number in range(1_000_000):
+            with contextlib.suppress(OSError), server.accept()[0] as asked:
+                asked.recv(65_536)
+                asked.sendall(head + b"X: x")
+                while number == 0 and not over.wait(0.02):
+                    asked.sendall(b"x")
+                asked.sendall(b"\r\n\r\n" + document)
+                answered.set()
+            if over.is_set():
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve, args=(server,), daemon=True)
+        serving.start()
+        worker = Worker(f"http://127.0.0.1:{server.getsockname()[1]}", "q")
+        working = threading.Thread(target=lambda: list(worker.leases()), daemon=True)
+        working.start()
+        try:
+            assert answered.wait(20)
+        finally:
+            worker.stop()
+            working.join(20)
+            over.set()
+            socket.create_connection(server.getsockname()).close()
+            serving.join(20)

@@ -108,6 +108,15 @@ def test_an_answer_that_nothing_waits_for_has_no_effect(plan: PlannerHarness, ki
     assert "failed" not in plan.verdicts()
 
 
+def test_ends_of_tasks_are_read_as_long_as_a_schedule_has_a_check(plan: PlannerHarness) -> None:
+    assert not plan.planner.state.runs
+    assert plan.planner.wants_facts
+    plan.restart()
+    assert plan.planner.wants_facts
+    plan.ask("delete", names=["low"])
+    assert not plan.planner.wants_facts
+
+
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 

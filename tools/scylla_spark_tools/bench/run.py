@@ -38,6 +38,7 @@ BENCHES: Final = {
     "neighbours": "lateness while a worker leases task by task over HTTP, against none; and what such a call takes",
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",
+    "history": "pages of a schedule over HTTP, a year of hourly decisions about a thousand schedules stored",
     "dashboard": "every screen of the dashboard, its first paint, and the heat map of a day of a million tasks",
     "onlookers": "lateness, and the API's answers to others, while fifty screens Now are open, against none",
     "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",

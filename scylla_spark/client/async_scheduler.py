@@ -93,7 +93,7 @@ class AsyncScheduler:
 
     async def close(self) -> None:
         """Sends what is under way and closes the connections; idempotent."""
-        self._ends.close()
+        await asyncio.to_thread(self._ends.close)
         await asyncio.to_thread(self.scheduler.close)
 
     async def enqueue(self, handler: Any, payload: Any = None, **options: Unpack[EnqueueOptions]) -> AsyncTaskHandle:

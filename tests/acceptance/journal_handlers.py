@@ -42,6 +42,17 @@ def says(task: Task, ctx: TaskContext) -> object:
     return task.payload["says"][ctx.attempt - 1]
 
 
+@handler("is_quiet")
+def is_quiet(task: Task) -> object:
+    """Answers for a schedule: it hangs, raises, asks for patience, and is satisfied in the end."""
+    number = task.payload["number"]
+    if number == 1:
+        threading.Event().wait()
+    if number == 2:
+        raise ValueError("the sensor is away")
+    return {"wait": "100ms"} if number == 3 else "satisfied"
+
+
 class Sum(BaseModel):
     """What `add` is given."""
 

@@ -197,6 +197,55 @@ def test_a_long_run_is_never_two_where_one_may_run_and_exactly_two_where_two_may
     assert measures.peak(runs_of(deployment, "pair")) == 2
 
 
+def test_a_limit_of_a_tag_holds_for_schedules_of_different_handlers(deployment, scheduler, tmp_path):
+    go = tmp_path / "go"
+    one = {"tags": ["etl"], "constraints": [Constraint.max_running(1, "wait", tag="etl")]}
+    scheduler.put_schedules(
+        Schedule("tagged-work", "work", Trigger.event("load"), payload={"until": str(go)}, **one),
+        Schedule("tagged-says", "says", Trigger.event("next"), **one),
+    )
+    scheduler.emit("load")
+    eventually(lambda: begun(deployment, "tagged-work"), PATIENCE)
+    scheduler.emit("next")
+    eventually(lambda: [row["verdict"] for row in fires_of(deployment, "tagged-says")] == ["waiting"], PATIENCE)
+    assert "1 of at most 1 runs of the tag 'etl' are active" in " ".join(scheduler.schedule("tagged-says").explain())
+    go.touch()
+    eventually(
+        lambda: [row["verdict"] for row in fires_of(deployment, "tagged-says")] == ["waiting", "launched"], PATIENCE
+    )
+
+
+def test_a_schedule_waits_until_a_queue_has_little_to_do(deployment, scheduler, tmp_path):
+    go = tmp_path / "go"
+    key = scheduler.enqueue("work", {"until": str(go)}, queue="bulk").key
+    eventually(lambda: [run for run in deployment.history() if run.key == key], PATIENCE)
+    scheduler.put_schedules(
+        Schedule("first", "work", Trigger.event("look"), constraints=[Constraint.load(running=1, queue="bulk")]),
+        Schedule("calm", "work", Trigger.event("calm"), constraints=[Constraint.load(running=0, queue="bulk")]),
+    )
+    scheduler.emit("look")
+    eventually(lambda: runs_of(deployment, "first"), PATIENCE, "the planner has the figures of the dispatcher")
+    scheduler.emit("calm")
+    eventually(lambda: [row["verdict"] for row in fires_of(deployment, "calm")] == ["waiting"], PATIENCE)
+    assert not begun(deployment, "calm")
+    go.touch()
+    eventually(lambda: runs_of(deployment, "calm"), PATIENCE)
+
+
+def test_a_check_that_hangs_and_raises_keeps_its_job_waiting_until_it_is_satisfied(deployment, scheduler):
+    check = Constraint.check("is_quiet", timeout="1s")
+    scheduler.put_schedules(Schedule("checked", "work", Trigger.event("check"), constraints=[check]))
+    scheduler.emit("check")
+    eventually(lambda: runs_of(deployment, "checked"), PATIENCE)
+    eventually(lambda: [row["verdict"] for row in fires_of(deployment, "checked")] == ["waiting", "launched"], PATIENCE)
+
+    def outcomes() -> list[str]:
+        found = deployment.rows("completions").filter(pl.col("ordering_id") == "check/checked/1")
+        return found.sort("scheduled_time")["outcome"].to_list()
+
+    eventually(lambda: outcomes() == ["failed", "failed", "succeeded", "succeeded"], PATIENCE, tell=outcomes)
+
+
 def test_an_end_fires_what_comes_after_it_with_its_result(deployment, scheduler):
     scheduler.put_schedules(
         Schedule("first", "work", Trigger.event("go"), payload={"mark": "{{ event.day }}"}),

@@ -20,7 +20,7 @@ from scylla_spark.testing.world_handles import ScheduleOfWorld, TaskOfWorld
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-OF_A_DEPLOYMENT = {"command", "copy_for_move", "explain", "has_ended", "is_known", "logs"}
+OF_A_DEPLOYMENT = {"command", "copy_for_move", "explain", "has_ended", "is_known", "logs", "value_of"}
 
 
 class Sent(BaseModel):

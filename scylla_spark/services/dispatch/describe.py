@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -22,7 +22,6 @@ from scylla_spark.core.tasks.state import NO_HANDLER, NO_WORKER, first_reason
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.interface import SparkFigures
 from scylla_spark.handlers.description import HandlerForm, HandlerInfo
-from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.executor_catalog import BUILT_IN
 from scylla_spark.services.dispatch.looks import Looks
 from scylla_spark.services.dispatch.metrics import STALE_US
@@ -37,6 +36,9 @@ from scylla_spark.services.dispatch.start_conditions import (
 )
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 from scylla_spark.services.read_only_http_server import JSON, Reply, Route
+
+if TYPE_CHECKING:
+    from scylla_spark.services.dispatch.dispatcher import Dispatcher
 
 _SHOWN = 50
 _MOST_LANES = 5_000  # of those that wait for one executor

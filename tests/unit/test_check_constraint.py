@@ -117,6 +117,18 @@ def test_ends_of_tasks_are_read_as_long_as_a_schedule_has_a_check(plan: PlannerH
     assert not plan.planner.wants_facts
 
 
+def test_a_task_that_was_never_sent_is_asked_again(plan: PlannerHarness) -> None:
+    plan.restart(after_us=2 * 3_600 * SECOND)
+    plan.planner.anew(key_of(checks(plan)[0]), checks(plan)[0]["taskData"], plan.now)
+    plan.turn()
+    plan.pass_s(0)
+    assert [one["taskData"]["number"] for one in checks(plan)] == [1, 2]
+    plan.end_key(key_of(checks(plan)[0]), "succeeded", '"satisfied"')
+    assert runs(plan) == []
+    answer(plan, "satisfied")
+    assert len(runs(plan)) == 1
+
+
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +212,13 @@ def test_explain_names_the_task_that_is_to_answer(plan: PlannerHarness) -> None:
 )
 def test_a_check_that_cannot_be_asked_is_refused(plan: PlannerHarness, constraints: list) -> None:
     assert plan.put("other", EVENT, constraints=constraints)[0] == "argument"
+
+
+@pytest.mark.parametrize("first", ["is_quiet", "other"])
+def test_a_schedule_that_waits_for_its_own_checks_is_refused(first: str) -> None:
+    made = PlannerHarness()
+    made.put("other", {"kind": "after", "work": "is_quiet"}, handler="x")
+    assert "circle" in made.put("low", {"kind": "after", "work": first}, constraints=[CHECK])[1]
 
 
 def test_older_planners_stop_before_such_a_definition(plan: PlannerHarness) -> None:

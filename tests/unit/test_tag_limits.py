@@ -162,6 +162,21 @@ def test_of_the_tags_only_so_many_are_counted() -> None:
     assert "t0" not in state.launches
 
 
+def test_no_rate_is_limited_that_cannot_be_counted(plan: PlannerHarness, monkeypatch) -> None:
+    monkeypatch.setattr("scylla_spark.core.plan.state.plan_state.MOST_TAGS_RATED", 2)
+    monkeypatch.setattr("scylla_spark.core.plan.commands.definitions.MOST_TAGS_RATED", 2)
+    limits = {name: HOURLY | {"most": 1, "tag": name} for name in "abc"}
+    for name, limit in limits.items():
+        put(plan, name, limit, tags=[name])
+    assert sorted(plan.planner.state.entries) == ["a", "b"]
+    fire(plan, "a", "b")
+    plan.ask("delete", names=["b"])
+    put(plan, "c", limits["c"], tags=["c"])
+    again(plan, "snapshot")
+    fire(plan, "a", "c", "c")
+    assert who(plan) == ["a", "b", "c"]
+
+
 def test_explain_names_the_tag_that_holds_a_run(plan: PlannerHarness) -> None:
     put(plan, "a", None)
     put(plan, "b", WAITS | {"most": 1})

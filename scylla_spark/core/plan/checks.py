@@ -106,15 +106,14 @@ class Checks:
             fact: the end.
             now: microseconds since the epoch.
         """
-        name, generation = owner_of(fact.key)
-        entry = self._journal.state.entries.get(name)
-        job = entry.jobs.get(generation) if entry is not None else None
-        if entry is None or job is None or job.asked is None or job.asked.key != fact.key:
+        found = self._waiting_for(fact.key)
+        if found is None:
             return
+        entry, job, before = found
         check, answer = check_of(entry), answer_of(fact)
         if check is None or job.state == PENDING_TRIGGER:
             return
-        failures = job.asked.failures + 1 if answer.kind == "failed" else 0
+        failures = before.failures + 1 if answer.kind == "failed" else 0
         if answer.kind == "never" or failures >= MOST_FAILURES:
             why = f"the check {check.handler!r} answered never"
             if failures:
@@ -122,12 +121,34 @@ class Checks:
             self._verdicts.say(entry, job, now, SKIPPED, why, {})
             return
         wait_us = check.timeout_us if failures else answer.wait_us
-        asked = Asked(None, now + wait_us if wait_us else 0, failures, job.asked.number)
+        asked = Asked(None, now + wait_us if wait_us else 0, failures, before.number)
         self._journal.note(*_job(entry, job, asked))
         if answer.kind == "satisfied":
-            self._look(entry, generation, now)
+            self._look(entry, job.generation, now)
         else:
-            self._timers.add(Timer(asked.again_us, entry.name, "again", generation))
+            self._timers.add(Timer(asked.again_us, entry.name, "again", job.generation))
+
+    def was_never_sent(self, key: TaskKey, now: int) -> None:
+        """The task of a check was never sent, and would be refused as too late: another one is asked.
+
+        Args:
+            key: of the task.
+            now: microseconds since the epoch.
+        """
+        found = self._waiting_for(key)
+        if found is not None:
+            entry, job, before = found
+            self._journal.note(*_job(entry, job, before._replace(key=None)))
+            self._timers.add(Timer(now, entry.name, "again", job.generation))
+
+    def _waiting_for(self, key: TaskKey) -> tuple[Entry, Job, Asked] | None:
+        """Returns the job that waits for the answer of a task, with its schedule; None: no job does."""
+        name, generation = owner_of(key)
+        entry = self._journal.state.entries.get(name)
+        job = entry.jobs.get(generation) if entry is not None else None
+        if entry is None or job is None or job.asked is None or job.asked.key != key:
+            return None
+        return entry, job, job.asked
 
 
 def check_of(entry: Entry) -> Check | None:

@@ -334,6 +334,8 @@ class Planner:
             self._journal.conclude(RUN_ENDED, key)
         elif is_notice(key):
             self._noticing.anew(key, payload, now)
+        elif is_check(key):
+            self._defects.guarded(owner_of(key)[0], partial(self._launching.checks.was_never_sent, key, now), now)
         self.rest(now)
 
     def sent(self, number: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from scylla_spark.core.plan.constraint import Check
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.triggers.trigger import OnBatch, OnRuns, leaves
@@ -57,7 +58,7 @@ class Circles:
         if not works and not tags:
             return set()
         causes = works & (new.keys() | self._entries.keys())
-        causes |= {one.name for one in new.values() if one.work.handler in works}
+        causes |= {one.name for one in new.values() if not works.isdisjoint(_handlers(one))}
         for work in works:
             causes |= {one for one in self._listeners.get(f"runs:{work}", ()) if one not in new}
         if tags:
@@ -75,3 +76,8 @@ class Circles:
         found = leaves(schedule.trigger) if schedule is not None else []
         works = {leaf.work for leaf in found if isinstance(leaf, OnRuns)}
         return works, {leaf.tag for leaf in found if isinstance(leaf, OnBatch)}
+
+
+def _handlers(schedule: Schedule) -> set[str]:
+    """Returns the handlers of which a schedule launches tasks: that of its runs, and that of its check."""
+    return {schedule.work.handler, *(one.handler for one in schedule.constraints if isinstance(one, Check))}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.access.scopes import ALL_QUEUES, QueueBounds
@@ -20,7 +20,7 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import is_same_work, read_schedule, stored_schedule
 from scylla_spark.core.plan.state.plan_log import GOES_ON, SUCCEEDED, Change
-from scylla_spark.core.plan.state.plan_state import RATE_KEY
+from scylla_spark.core.plan.state.plan_state import MOST_TAGS_RATED, RATE_KEY
 from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -123,6 +123,7 @@ class Definitions:
             raise ConflictError(f"There is a schedule {taken[0]!r} already.", hint="Update it, or choose another name.")
         self._check_expected(command, last, {schedule.name: text for schedule, text in read})
         self._circles.check(schedule for schedule, _ in read)
+        self._check_tags_rated(schedule for schedule, _ in read)
         todo: dict[str, tuple[Schedule, str] | None] = dict.fromkeys(self._pruned(command, set(names)))
         todo |= {one[0].name: one for one in read}
         done: dict[str, Any] = {name: "stored" for name in names if name <= last}
@@ -133,6 +134,15 @@ class Definitions:
                 keys += taken_back
                 yield name
         return done, keys
+
+    def _check_tags_rated(self, schedules: Iterable[Schedule]) -> None:
+        """Refuses limits of the rate of more tags than launches are counted of: such a limit would not hold."""
+        new = {key for schedule in schedules for key in _rate_keys(schedule)} - self.listeners.keys()
+        if new and len(new) + sum(key.startswith(RATE_KEY) for key in self.listeners) > MOST_TAGS_RATED:
+            raise ArgumentError(
+                f"The rates of more than {MOST_TAGS_RATED:,} tags would be limited.",
+                hint="Delete schedules that limit the rate of a tag, or share tags.",
+            )
 
     def _check_sources(self, schedule: Schedule) -> None:
         for source in map(source_of, leaves(schedule.trigger)):
@@ -460,14 +470,21 @@ def _keys(schedule: Schedule) -> list[str]:
     """Returns what it listens to and is found by."""
     calendars = {leaf.times.calendar for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)}
     keys = [*keys_of(schedule.trigger), f"runs:{schedule.work.handler}", *(f"tag:{tag}" for tag in schedule.tags)]
-    rated = {one.tag for one in schedule.constraints if isinstance(one, Rate) and one.tag}
-    keys += [f"{RATE_KEY}{tag}" for tag in sorted(rated)]
-    keys += [CHECK_KEY] if any(isinstance(one, Check) for one in schedule.constraints) else []
+    keys += _rate_keys(schedule)
+    keys += [
+        key for one in schedule.constraints if isinstance(one, Check) for key in (CHECK_KEY, f"runs:{one.handler}")
+    ]
     keys += [LOAD_KEY] if any(isinstance(one, MaxLoad) for one in schedule.constraints) else []
     keys += [f"calendar:{name}" for name in sorted(calendars) if name]
     keys += [f"owner:{schedule.owner}"] if schedule.owner else []
     keys += ["starts"] if any(key.startswith("start:") for key in keys) else []
     return keys + (["deadline"] if schedule.policies.expect_every_us else [])
+
+
+def _rate_keys(schedule: Schedule) -> list[str]:
+    """Returns a key for each tag whose rate a schedule limits."""
+    tags = {one.tag for one in schedule.constraints if isinstance(one, Rate) and one.tag}
+    return [f"{RATE_KEY}{tag}" for tag in sorted(tags)]
 
 
 def text_of(definition: Mapping[str, Any]) -> str:

@@ -148,11 +148,13 @@ class PlanState:
                 self.set_launches(key.removeprefix(RATE_KEY), self.launches.get(key.removeprefix(RATE_KEY), ()))
 
     def set_launches(self, tag: str, launches_us: Iterable[int]) -> None:
-        """Runs were launched under a tag at these times; of the tags that were not used for longest nothing is known."""
+        """Runs were launched under a tag at these times. Of too many tags, one whose rate nothing limits any more is forgotten first."""
         self.launches.pop(tag, None)
         self.launches[tag] = tuple(launches_us)[-MOST_LAUNCHES_KEPT:]
         if len(self.launches) > MOST_TAGS_RATED:
-            del self.launches[next(iter(self.launches))]
+            limited = {key for entry in self.entries.values() for key in entry.keys if key.startswith(RATE_KEY)}
+            others = (tag for tag in self.launches if f"{RATE_KEY}{tag}" not in limited)
+            del self.launches[next(others, next(iter(self.launches)))]
 
     def apply(self, change: Change) -> None:
         """Makes one change; of a schedule that is not there, nothing (it stands in a later part of a snapshot, or is gone)."""

@@ -2,7 +2,7 @@
 
 The rows of `fires` are made and written a month at a time, as files are after their compaction. Calls of each kind take turns, after
 some of the same that warm up; schedules are picked at random. A page is the newest 100 decisions, as the dashboard shows them; `week`
-is those of seven days, and `explain` says why a schedule ran or did not. Floor: empty calls, p50.
+is at most 100 of those of seven days. Floor: empty calls, p50.
 """
 
 from __future__ import annotations
@@ -102,6 +102,5 @@ def _paths(calls: int) -> dict[str, list[str]]:
     return {
         "page": [f"{name}/fires?limit=100" for name in names],
         "week": [f"{name}/fires?since={since}" for name in names],
-        "explain": [f"{name}:explain" for name in names],
         "empty": ["/healthz"] * calls,
     }

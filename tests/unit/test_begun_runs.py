@@ -180,6 +180,22 @@ def test_a_pause_that_keeps_has_heard_of_starts() -> None:
     assert runs_of(plan) == 1
 
 
+def test_a_resume_from_now_on_does_not_count_what_began_during_the_pause() -> None:
+    plan = PlannerHarness()
+    plan.put("first", EVENT)
+    plan.put("a", {"kind": "any", "of": [ON_START, {"kind": "table", "table": "/t"}]})
+    (place,) = plan.planner.watched()
+    plan.planner.tables.begins(place, "id", 3)
+    plan.turn()
+    plan.ask("pause", names=["a"])
+    plan.event("e")
+    begin = plan.now
+    plan.pass_s(1)
+    plan.ask("resume", names=["a"], fromNow=True)
+    begun(plan, started_us=begin)
+    assert runs_of(plan) == 0
+
+
 def test_starts_are_counted_and_missed() -> None:
     plan = PlannerHarness()
     plan.put("first", EVENT, overlap="allow_all")

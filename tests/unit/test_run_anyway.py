@@ -7,7 +7,7 @@ import pytest
 from scylla_spark import Constraint, Schedule, Trigger
 from scylla_spark.clock import from_us
 from scylla_spark.core.leases.messages import Granted, lease_view
-from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state import plan_log, schedule_entry
 from scylla_spark.core.plan.tables.growth import Growth
 from scylla_spark.core.records.command import Rules, validate
 from scylla_spark.core.tasks.key import partition_of
@@ -95,6 +95,28 @@ def test_branches_and_constraints_are_missing_together() -> None:
     plan.event("y")
     plan.pass_s(120)
     assert missing(plan) == [["event:x", "time_range"]]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_more_jobs_wait_than_may_also_after_their_job_timeout(restart, monkeypatch) -> None:
+    monkeypatch.setattr(schedule_entry, "MOST_RUNS", 1)
+    monkeypatch.setattr(schedule_entry, "MOST_JOBS", 2)
+    plan = PlannerHarness()
+    plan.put("a", BOTH, overlap="allow_all", **RUN)
+    for _ in range(6):
+        plan.event("x")
+        plan.pass_s(130)
+    if restart:
+        plan.restart()
+        plan.pass_s(0)
+    assert [job.state for job in plan.planner.state.entries["a"].jobs.values()] == ["pending_launch"] * 2 + [
+        "pending_trigger"
+    ]
+    for number in range(4):
+        plan.end(number)
+        plan.pass_s(0)
+    assert missing(plan) == [["event:y"]] * 4
+    assert not plan.planner.state.entries["a"].jobs
 
 
 def test_a_constraint_that_drops_jobs_drops_this_one_too() -> None:

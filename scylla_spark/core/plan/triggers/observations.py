@@ -254,6 +254,9 @@ class Watching:
         job = entry.collecting
         if job is None or entry.paused or since_us(entry, job) + entry.schedule.policies.timeout_us > now:
             return False
+        if entry.schedule.policies.on_timeout == "run" and entry.is_full:
+            self._held[entry.name] = job.generation  # it goes on collecting until fewer jobs wait
+            return True
         if entry.schedule.policies.on_timeout == "run":
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now, anyway=True)
             return True

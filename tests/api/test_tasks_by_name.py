@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scylla_spark.client.tasks import by_name
 from scylla_spark.core.records.command import CANCEL
 from scylla_spark.core.tasks.key import HOUR_US, Name, TaskKey, id_of, name_in
 from scylla_spark.errors import ArgumentError
@@ -115,3 +116,21 @@ def test_tasks_in_queues_of_others_do_not_count_for_a_bounded_token(tmp_path):
         assert client.get(path, headers=mail).json()["id"] == id_of(OTHERS[0])
         assert kind(client.get(path, headers=foreign)) == "/problems/not-found"
         assert kind(client.get("/v1/tasks/name:lane,ended", headers=foreign)) == "/problems/not-found"
+
+
+def test_new_records_in_queues_of_others_are_not_even_looked_at(tmp_path, monkeypatch):
+    site, seen = made(tmp_path), []
+    monkeypatch.setattr(by_name, "_statuses", lambda _, keys: seen.append(set(keys)) or ())
+    with site.client() as client:
+        for number, queue in enumerate(["secret", "secret", "mail"]):
+            body = {
+                "handler": "h",
+                "ordering_id": "lane",
+                "uniqueness_key": "flood",
+                "delay": f"{number + 1}h",
+                "queue": queue,
+            }
+            assert client.post("/v1/tasks", json=body).status_code == 202
+        mail = give(site, "read", namespaces=["mail"])
+        client.get("/v1/tasks/name:lane,flood", headers=mail)
+    assert seen == [{site.connection.sent[-1].key}]

@@ -44,7 +44,8 @@ def key_of_name(connection: Connection, pages: TaskPages, name: Name, own: Queue
     logged = connection.log_reader.commands_of_lanes(
         partition_of(name.lane, connection.rules.partitions), {name.lane.encode()}
     )  # the log before the tables: what ingest moves meanwhile is seen twice, and never missed
-    beyond = {one.key for one in logged if one.kind == ENQUEUE and one.key[1:] == name}
+    named = (one for one in logged if one.kind == ENQUEUE and one.key[1:] == name)
+    beyond = {one.key for one in named if own.has(one.queue)}  # what others enqueue must not slow a caller down
     open_keys, ended = list[TaskKey](), dict[TaskKey, str]()
     for one in _statuses(connection, beyond | _stored(pages, name, own, OPEN)):
         if own.has(one.queue) and one.open:

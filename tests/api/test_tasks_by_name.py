@@ -121,6 +121,7 @@ def test_tasks_in_queues_of_others_do_not_count_for_a_bounded_token(tmp_path):
 def test_new_records_in_queues_of_others_are_not_even_looked_at(tmp_path, monkeypatch):
     site, seen = made(tmp_path), []
     monkeypatch.setattr(by_name, "_statuses", lambda _, keys: seen.append(set(keys)) or ())
+    enqueues, mail = give(site, "tasks:write"), give(site, "read", namespaces=["mail"])
     with site.client() as client:
         for number, queue in enumerate(["secret", "secret", "mail"]):
             body = {
@@ -130,7 +131,6 @@ def test_new_records_in_queues_of_others_are_not_even_looked_at(tmp_path, monkey
                 "delay": f"{number + 1}h",
                 "queue": queue,
             }
-            assert client.post("/v1/tasks", json=body).status_code == 202
-        mail = give(site, "read", namespaces=["mail"])
+            assert client.post("/v1/tasks", json=body, headers=enqueues).status_code == 202
         client.get("/v1/tasks/name:lane,flood", headers=mail)
     assert seen == [{site.connection.sent[-1].key}]

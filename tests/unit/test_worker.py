@@ -414,12 +414,14 @@ def test_a_loop_that_is_to_drain_hands_out_what_cannot_be_given_back():
     assert second.task.payload == {"n": 1}
 
 
-def list_of(leases):
-    """All of them, each worked on."""
+def list_of(leases, number=None):
+    """All of them, each worked on; or so many, and then no more is asked for."""
     seen = []
     for lease in leases:
         with lease:
             seen.append(lease)
+        if len(seen) == number:
+            leases.close()
     return seen
 
 
@@ -566,7 +568,7 @@ class Breaking(SyncScript):
 @pytest.mark.slow
 def test_a_call_of_which_the_answer_was_cut_off_comes_again_as_it_was():
     with Breaking(1, 3, tasks=1) as server:
-        (lease,) = list_of(Worker(server.url, "q", name="w").leases(1, idle="0.3s"))
+        (lease,) = list_of(Worker(server.url, "q", name="w").leases(1, idle="60s"), 1)
     assert (lease.status, [one["outcome"] for one in server.results]) == ("ok", ["succeeded"])
     for number in (1, 3):  # the second is overtaken by the report
         first, second = (body for body in server.came if body["seq"] == number)
@@ -584,7 +586,7 @@ class Overtaken(SyncScript):
 @pytest.mark.slow
 def test_an_answer_to_an_overtaken_call_that_was_cut_off_ends_nothing():
     with Overtaken(tasks=3) as server:
-        assert len(list_of(Worker(server.url, "q", name="w").leases(1, idle="0.3s"))) == 3
+        assert len(list_of(Worker(server.url, "q", name="w").leases(1, idle="60s"), 3)) == 3
     assert len(server.results) == 3
 
 

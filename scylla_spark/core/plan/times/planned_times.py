@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import islice, takewhile
 from typing import Final
 
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
@@ -11,6 +12,7 @@ from scylla_spark.core.plan.triggers.trigger import AtTimes, Trigger, leaves
 
 _SPAN_US: Final = 1_000_000
 _WIDER: Final = 8
+_MOST_AT_ONCE: Final = 256  # each look asks all series once, so many times are looked at together
 
 
 def times_of(trigger: Trigger) -> list[FireTimes]:
@@ -63,27 +65,18 @@ def planned_before(
         calendars: days by name.
         after_us: none is told that is not later than this.
     """
-    span_us = _SPAN_US
-    while (at_us := _last(series, before_us, after_us, calendars, span_us)) is not None:
-        yield at_us
-        span_us, before_us = before_us - at_us, at_us  # the next distance may be the same
+    span_us, most = _SPAN_US, 1
+    while before_us > after_us + 1:
+        begin_us = max(before_us - 1 - span_us, after_us)
+        found = list(islice(_between(series, begin_us, before_us, calendars), most + 1))
+        if len(found) > most:
+            span_us = (before_us - 1 - begin_us) // 2
+            continue
+        yield from reversed(found)
+        before_us, most = begin_us + 1, min(2 * most, _MOST_AT_ONCE) if found else most
+        span_us = span_us if 2 * len(found) > most else span_us * _WIDER
 
 
-def _last(series: Sequence[FireTimes], before_us: int, after_us: int, calendars: Calendars, span_us: int) -> int | None:
-    """The last planned time within (after, before); looked for in ever wider spans, and then in ever smaller halves of one."""
-
-    def first(after_us: int) -> int | None:
-        at_us = next(planned_after(series, after_us, calendars), None)
-        return at_us if at_us is not None and at_us < before_us else None
-
-    begin_us = before_us
-    while (found := first(begin_us)) is None:
-        if begin_us <= after_us:
-            return None
-        begin_us, span_us = max(before_us - 1 - span_us, after_us), span_us * _WIDER
-    last_us, end_us = found, before_us  # none from the latter on
-    while (following := first(last_us)) is not None:
-        middle_us = (following + end_us) // 2
-        later = first(middle_us)
-        last_us, end_us = (following, middle_us + 1) if later is None else (later, end_us)
-    return last_us
+def _between(series: Sequence[FireTimes], after_us: int, before_us: int, calendars: Calendars) -> Iterator[int]:
+    """Planned times within (after, before), the first first."""
+    return takewhile(lambda at_us: at_us < before_us, planned_after(series, after_us, calendars))

@@ -22,7 +22,9 @@ from scylla_spark.core.plan.verdicts import OBSOLETE, SKIPPED
 
 MISSED: Final = "missed"
 MOST_AT_ONCE: Final = 100
-_MOST_COUNTED: Final = 10_000  # times that a pause drops
+_MOST_COUNTED: Final = (
+    1_000  # times that a pause drops: each takes up to 0.1 ms, and one tag may resume thousands of schedules
+)
 
 
 class Planned(NamedTuple):

@@ -50,7 +50,9 @@ def test_a_definition_of_a_queue_outlives_kill_9_and_once_it_is_deleted_the_sett
 def test_leases_outlive_a_dispatcher_that_is_killed_and_no_other_worker_gets_them_meanwhile(site):
     wire = Wire(site.api)
     enough = site.folder / "enough"
-    steady = worker(site, site.api, "steady", "gpu", "--slots", "3", handlers=worker_handlers.__file__)
+    # a lease that lasts until the API is back, also on a busy machine
+    words = ("--slots", "3", "--lease", "5m")
+    steady = worker(site, site.api, "steady", "gpu", *words, handlers=worker_handlers.__file__)
     joined(wire, site.outlives(steady))
     wire.put_all("gpu", 3, "kept-", handler="work", payload={"until": str(enough)})
     wire.put_all("gpu", 5, "more-", handler="work")

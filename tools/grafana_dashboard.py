@@ -43,8 +43,8 @@ def _panel(family: Any) -> dict[str, Any]:
     ]
     return {
         "type": "timeseries",
-        "title": family.name.removeprefix("scyllaspark_").replace("_", " "),
-        "description": family.documentation,
+        "title": _title(family),
+        "description": family.documentation.replace("seconds since the epoch", "shown as the time that is left"),
         "datasource": _SOURCE,
         "fieldConfig": {"defaults": {"unit": _unit(family)}, "overrides": []},
         "targets": targets,
@@ -57,10 +57,11 @@ def _expressions(family: Any) -> Iterator[tuple[str, str]]:
     if family.type == "counter":
         yield f"sum {_OVER} (rate({name}_total[$__rate_interval]))", "__auto"
     elif family.type == "histogram":
+        by, legend = ("le, tag", " {{tag}}") if "_tagged_" in name else ("le", "")
         for share in (0.5, 0.99):
             yield (
-                f"histogram_quantile({share}, sum by (le) (rate({name}_bucket[$__rate_interval])))",
-                f"p{share * 100:g}",
+                f"histogram_quantile({share}, sum by ({by}) (rate({name}_bucket[$__rate_interval])))",
+                f"p{share * 100:g}{legend}",
             )
     elif family.type == "summary":
         seconds, count = (f"sum {_OVER} (rate({name}_{part}[$__rate_interval]))" for part in ("sum", "count"))
@@ -71,9 +72,16 @@ def _expressions(family: Any) -> Iterator[tuple[str, str]]:
         yield f"{'max' if name.endswith('_seconds') else 'sum'} {_OVER} ({name})", "__auto"
 
 
+def _title(family: Any) -> str:
+    """Returns the title of a panel in words, without the unit, which is on the axis."""
+    name = family.name.removeprefix("scyllaspark_").replace("expires_timestamp_seconds", "expires_in")
+    words = name.removesuffix("_seconds").removesuffix("_bytes").replace("_", " ").replace("api ", "API ")
+    return words[0].upper() + words[1:] + (" per second" if family.type == "counter" else "")
+
+
 def _unit(family: Any) -> str:
     if family.type == "counter":
-        return "ops"
+        return "cps"
     return "s" if family.name.endswith("_seconds") else "bytes" if family.name.endswith("_bytes") else "short"
 
 

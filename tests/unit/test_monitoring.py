@@ -95,3 +95,33 @@ def test_the_dashboard_is_made_from_the_metrics_of_now_and_shows_each(tools, exp
     assert shown <= exported
     families = {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in exported}
     assert {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in shown} == families
+
+
+def test_titles_of_the_dashboard_are_words_and_units_are_on_the_axis(tools):
+    panels = {one["title"]: one for one in tools[0].dashboard()["panels"] if one["type"] != "row"}
+    assert [title for title in panels if not re.fullmatch(r"[A-Z][A-Za-z ]*", title)] == []
+    assert {
+        "Disk free",
+        "Log lines per second",
+        "API request",
+        "Start delay",
+        "Certificate expires in",
+    } <= panels.keys()
+    units = {title: one["fieldConfig"]["defaults"]["unit"] for title, one in panels.items()}
+    assert {unit for title, unit in units.items() if title.endswith(" per second")} == {"cps"}
+    assert (units["Disk free"], units["Start delay"], units["Ready"]) == ("bytes", "s", "short")
+    for title, panel in panels.items():
+        if title.endswith(" expires in"):
+            assert panel["targets"][0]["expr"].endswith(" - time()")
+            assert "shown as the time that is left" in panel["description"]
+
+
+def test_each_description_of_the_dashboard_is_read_alone(tools):
+    texts = [one["description"] for one in tools[0].dashboard()["panels"] if one["type"] != "row"]
+    assert [text for text in texts if " of them " in f" {text} "] == []
+
+
+def test_the_dashboard_keeps_tags_apart(tools):
+    (panel,) = [one for one in tools[0].dashboard()["panels"] if one["title"] == "Tagged start delay"]
+    assert [one["legendFormat"] for one in panel["targets"]] == ["p50 {{tag}}", "p99 {{tag}}"]
+    assert all("sum by (le, tag)" in one["expr"] for one in panel["targets"])

@@ -48,9 +48,9 @@ _WATCHED = dict.fromkeys(
 )  # 0 is shown, so that `increase` sees the first one
 _DUE = {
     "ready": "Heads of lanes that are due and wait for room, a worker, or their queue; of more than 50,000 only so many are looked at",
-    "overdue": "Those of them that have waited for more than five minutes",
-    "oldest_ready_seconds": "How long the oldest of them has waited; 0: none waits",
-    "without_handler": "Those of them whose handler is not registered here; of more than 5,000 only so many are counted",
+    "overdue": "Ready heads of lanes that have waited for more than five minutes",
+    "oldest_ready_seconds": "How long the oldest ready head of a lane has waited; 0: none waits",
+    "without_handler": "Ready heads of lanes whose handler is not registered here; of more than 5,000 only so many are counted",
 }
 
 

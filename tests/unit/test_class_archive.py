@@ -46,6 +46,17 @@ def test_another_java_has_another_archive(cache, tmp_path, monkeypatch):
     assert class_archive.place() not in (ours, None)
 
 
+def test_a_java_whose_time_of_change_lost_its_fraction_in_an_image_has_the_same_archive(cache, tmp_path, monkeypatch):
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    shutil.copy("/bin/true", java)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    os.utime(java, ns=(0, 1_700_000_000_987_654_321))
+    before = class_archive.place()
+    os.utime(java, ns=(0, 1_700_000_000_000_000_000))
+    assert class_archive.place() == before is not None
+
+
 def test_without_java_there_is_none_and_nothing_is_made(cache, monkeypatch):
     def missing():
         raise SetupError("Java was not found.")

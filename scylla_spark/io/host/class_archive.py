@@ -44,5 +44,6 @@ def place() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     parts = (java, Path(spec.origin))
-    key = ":".join(f"{part}:{part.stat().st_size}:{part.stat().st_mtime_ns}" for part in parts)
+    # whole seconds: the layers of container images keep no fractions
+    key = ":".join(f"{part}:{part.stat().st_size}:{int(part.stat().st_mtime)}" for part in parts)
     return jars.folder("spark").with_name(f"spark-classes-{hashlib.sha256(key.encode()).hexdigest()[:12]}.jsa")

@@ -594,6 +594,9 @@ class Scheduler:
         unique: str | None = None,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
+        name: str | Column | None = None,
+        description: str | Column | None = None,
+        enqueued_by: str | Column | None = None,
 
         Args:
             df: any frame; it is evaluated twice, first to check all rows. snake_case names find camelCase columns and vice versa.
@@ -611,6 +614,9 @@ class Scheduler:
             unique: "open": each ends as a duplicate if an earlier task of its lane and uniqueness key is open. Default: none does.
 
         Returns:
+            name: a title of all tasks, or a column of texts; null: none. Bounds are those of `EnqueueOptions`.
+            description: what all tasks are for, or a column of texts.
+            enqueued_by: who enqueues them, or a column of texts; it is shown as unverified.
             Once Kafka has acknowledged every row.
 
         Raises:
@@ -622,8 +628,10 @@ class Scheduler:
         from scylla_spark.client.tasks import frames
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
-        )
+            handler=handler, ordering_id=ordering_id, uniqueness_key=uniqueness_key, scheduled_time=scheduled_time, payload=payload,
+            queue=queue, priority=priority, expires=expires, tags=tags, unique=unique,
+            name=name, description=description, enqueued_by=enqueued_by,
+        )  # fmt: skip
         sent = frames.enqueue(df, columns, self.connection.located, self.connection.rules, now_us())
         return EnqueueResult(self.connection, sent, self.connection.ends())
 
@@ -644,6 +652,9 @@ class Scheduler:
         unique: str | None = None,
         trigger: object = "1s",
     ) -> StreamingQuery:
+        name: str | Column | None = None,
+        description: str | Column | None = None,
+        enqueued_by: str | Column | None = None,
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
 
         Unlike `enqueue_df` it checks nothing: a row that the rules refuse becomes a row of `rejected`, and the stream goes on.
@@ -666,10 +677,15 @@ class Scheduler:
             unique: "open", or None.
         """
         from scylla_spark.client.tasks import frames
+            name: text or column.
+            description: text or column.
+            enqueued_by: text or column.
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
-        )
+            handler=handler, ordering_id=ordering_id, uniqueness_key=uniqueness_key, scheduled_time=scheduled_time, payload=payload,
+            queue=queue, priority=priority, expires=expires, tags=tags, unique=unique,
+            name=name, description=description, enqueued_by=enqueued_by,
+        )  # fmt: skip
         return frames.stream(
             df, columns, self.connection.located, self.connection.rules, str(checkpoint), duration_ms(trigger)
         )

@@ -29,6 +29,7 @@ from scylla_spark.core.records.command import (
     validate,
     version_of,
 )
+from scylla_spark.core.tasks.about import about_of
 from scylla_spark.core.tasks.enqueue_options import enqueue_command
 from scylla_spark.core.tasks.key import EARLIEST_US, LATEST_US, TaskKey, partition_of
 from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
@@ -36,6 +37,7 @@ from scylla_spark.core.tasks.trace_context import current_trace
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN, RULE
+from scylla_spark.transforms.about_columns import ABOUT, about_column, wrong_about
 from scylla_spark.transforms.expires_and_tags import expires_column, tags_column, wrong_tags
 from scylla_spark.transforms.payload_json import JSON_OPTIONS, payload_column, payload_conditions
 
@@ -53,6 +55,9 @@ REASONS: Final = {
     "priority_invalid": "the priority is null or not in 0-255",
     "expires_invalid": "the time until it expires is not a duration from 1 ms to 100 years",
     "tags_invalid": "the tags are more than 16, or one of them is null or is not 1-64 printable characters without spaces around them",
+    "name_invalid": "the name is not 1-200 printable characters without spaces around them",
+    "description_invalid": "the description is not 1-2000 characters",
+    "enqueued_by_invalid": "enqueued_by is not 1-200 printable characters without spaces around them",
     "payload_not_an_object": "the payload is not the text of a JSON object",
     "payload_not_finite": "the payload holds NaN or an infinity, which JSON cannot express",
     "payload_too_large": f"the payload has more than {MAX_PAYLOAD_BYTES} bytes",
@@ -64,6 +69,7 @@ _TYPES: Final[dict[str, tuple[type[T.DataType], ...]]] = {
     "priority": (T.IntegralType,),
     "expires": (T.StringType, T.IntegralType, T.DayTimeIntervalType, T.NullType),
     "tags": (T.ArrayType, T.NullType),
+    **dict.fromkeys(ABOUT, (T.StringType, T.NullType)),
 }
 _STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
 
@@ -81,6 +87,9 @@ class Columns(NamedTuple):
     expires: object = None
     tags: Iterable[str] | Column | None = None
     unique: str | None = None
+    name: str | Column | None = None
+    description: str | Column | None = None
+    enqueued_by: str | Column | None = None
 
 
 def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, checked: bool = True) -> DataFrame:
@@ -177,7 +186,7 @@ def _parts(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     unique = _find(df, "uniqueness_key", columns.uniqueness_key)
     lane = unique if columns.ordering_id is None else _find(df, "ordering_id", columns.ordering_id)
     payload = F.lit("{}") if columns.payload is None else _find(df, "payload", columns.payload)
-    settings = [getattr(columns, name).alias(name) for name in _varying(columns)]
+    settings = [_column(getattr(columns, name)).alias(name) for name in _varying(columns)]
     frame = df.select(
         lane.alias("ordering_id"),
         unique.alias("uniqueness_key"),
@@ -190,8 +199,13 @@ def _parts(df: DataFrame, columns: Columns, now: int) -> DataFrame:
 
 
 def _varying(columns: Columns) -> list[str]:
-    """The settings that come from columns."""
-    return [name for name in _TYPES if isinstance(getattr(columns, name), Column)]
+    """The settings that come from columns; with one part of `about` all of it, since it is one object in records."""
+    found = {name for name in _TYPES if isinstance(getattr(columns, name), Column)}
+    return [name for name in _TYPES if name in found or (name in ABOUT and not found.isdisjoint(ABOUT))]
+
+
+def _column(setting: Any) -> Column:
+    return setting if isinstance(setting, Column) else F.lit(setting)
 
 
 def _written(parts: DataFrame, varying: list[str], *, unique: bool, checked: bool) -> dict[str, Column]:
@@ -204,6 +218,8 @@ def _written(parts: DataFrame, varying: list[str], *, unique: bool, checked: boo
         written["version"] = F.when(F.col("expires").isNull(), lasting).otherwise(expiring)
     if "tags" in varying:
         written["tags"] = tags_column(F.col("tags"))
+    if "name" in varying:
+        written["about"] = about_column(checked=checked)
     return written
 
 
@@ -228,7 +244,7 @@ def _check_types(frame: DataFrame) -> None:
         if not isinstance(schema[name], _TYPES[name]) or not _holds_texts(schema[name]):
             raise ArgumentError(
                 f"{name} is of type {schema[name].simpleString()}.",
-                hint="Pass text for names, integers for priorities, intervals, seconds or text for expires, arrays of text for tags.",
+                hint="Pass integers for priorities, intervals, seconds or text for expires, arrays of text for tags, text for all others.",
             )
 
 
@@ -248,7 +264,8 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
 
 def _constant(columns: Columns, stamp: int | None) -> str:
     """Returns what is the same in all records, from the payload to the key, as `encode` would write it."""
-    sample = _sample(columns, TaskKey(0, "", ""), stamp or 0)
+    elsewhere: dict[str, Any] = dict.fromkeys(ABOUT.keys() & _varying(columns))
+    sample = _sample(columns._replace(**elsewhere), TaskKey(0, "", ""), stamp or 0)
     text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
     text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')
     if isinstance(columns.expires, Column):
@@ -258,14 +275,12 @@ def _constant(columns: Columns, stamp: int | None) -> str:
 
 def _sample(columns: Columns, key: TaskKey, stamp: int) -> Command:
     """A task with all that is the same in all rows; a stamp of 0 stands for none, and none has a trace then."""
-    literal: dict[str, Any] = {
-        name: getattr(columns, name) for name in ("handler", "queue", "priority", "expires", "tags")
-    }
+    literal: dict[str, Any] = {name: getattr(columns, name) for name in _TYPES}
     given: Any = {name: value for name, value in literal.items() if value is not None and not isinstance(value, Column)}
     trace = current_trace() if stamp else None
-    return enqueue_command(
-        key, given.pop("handler", None), None, given, enqueued_us=stamp, unique=_is_unique(columns), trace=trace
-    )
+    about = about_of(*(given.pop(part, None) for part in ABOUT))
+    handler, unique = given.pop("handler", None), _is_unique(columns)
+    return enqueue_command(key, handler, None, given, enqueued_us=stamp, unique=unique, trace=trace, about=about)
 
 
 def _is_unique(columns: Columns) -> bool:
@@ -283,7 +298,11 @@ def _is_unique(columns: Columns) -> bool:
 
 def _key_pieces(varying: list[str]) -> list[str | Column]:
     """The last fields of a record, and its end."""
-    fields = {"orderingId": "ordering_id", "uniquenessKey": "uniqueness_key"} | {name: name for name in varying}
+    fields = {"orderingId": "ordering_id", "uniquenessKey": "uniqueness_key"} | {
+        name: name for name in varying if name not in ABOUT
+    }
+    if "name" in varying:
+        fields["about"] = "about"
     if "expires" in varying:
         fields["version"] = "version"
     struct = ", ".join(f"'{wire}', {column}" for wire, column in fields.items())
@@ -351,7 +370,7 @@ def _setting_conditions(varying: list[str]) -> list[tuple[str, Column]]:
         "expires": lambda: F.col("expires") == "",
         "tags": lambda: wrong_tags(F.col("tags")),
     }
-    return [(f"{name}_invalid", rules[name]()) for name in varying]
+    return [(f"{name}_invalid", wrong_about(name) if name in ABOUT else rules[name]()) for name in varying]
 
 
 def _find(df: DataFrame, part: str, what: str | Column) -> Column:

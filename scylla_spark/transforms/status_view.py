@@ -28,9 +28,9 @@ def status(
             because rows keep no older ones.
 
     Returns:
-        The key columns, `queue`, `handler`, `priority`, `payload`, `enqueued_at`, `tags`, `state`, `attempts` (begun so far),
-        `next_attempt_at` (null when ended), `cancel_requested`, `started_at`, `ended_at`, `result`, `error_class`,
-        `error_message`, `error_stack` of the end or of the newest attempt.
+        The key columns, `queue`, `handler`, `priority`, `payload`, `enqueued_at`, `tags`, `name`, `description`, `enqueued_by` (as
+        its record claims), `state`, `attempts` (begun so far), `next_attempt_at` (null when ended), `cancel_requested`,
+        `started_at`, `ended_at`, `result`, `error_class`, `error_message`, `error_stack` of the end or of the newest attempt.
     """
     moment = F.timestamp_micros(F.lit(now))
     if history:
@@ -46,7 +46,11 @@ def status(
     rows = tasks.join(ended, _KEY, "left").join(last, _KEY, "left")
     rows = rows.withColumns({"ended": F.col("end.outcome"), "last_outcome": F.col("last.outcome"), "as_of": moment})
     rows = rows.withColumn("next_attempt_at", F.greatest("scheduled_time", F.col("last.next_at")))
-    return rows.withColumn("state", F.expr(STATE_SQL)).select(*_KEY, *_DATA, *_outcome_columns())
+    return rows.withColumn("state", F.expr(STATE_SQL)).select(*_KEY, *_DATA, *_about(), *_outcome_columns())
+
+
+def _about() -> list[Column]:
+    return [F.col("about")[part].alias(part) for part in ("name", "description", "enqueued_by")]
 
 
 _ERROR: Final = ("error_class", "error_message", "error_stack")

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from scylla_spark.clock import from_us, now_us, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.command import CANCEL, Rejection, Rules, payload_text, validate
+from scylla_spark.core.tasks.about import About
 from scylla_spark.core.tasks.key import TaskKey, partition_of
 from scylla_spark.core.tasks.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
@@ -415,6 +416,58 @@ def test_what_may_be_no_tag_is_refused_here_and_by_readers(spark):
     assert {row.reason for row in found} == {"expires_invalid"}
     found = enqueue_records(frame, columns._replace(expires=None), RULES, NOW).collect()
     assert {row.reason for row in found} == {"tags_invalid"}
+
+
+def test_each_row_may_have_a_name_a_description_and_who_enqueued_it(spark):
+    rows = [
+        ("Invoices", "of May\npassword=hunter22", "ann"),
+        (None, "x" * 2_000, None),
+        ("漢" * 200, None, '"'),
+        ("token: abcdef", None, "token: abcdef"),
+        (None, None, None),
+    ]
+    texts = [(number, *row) for number, row in enumerate(rows)]
+    frame = spark.createDataFrame(texts, "id long, name string, words string, author string")
+    columns = Columns(
+        "h", None, "id", LATER, name=F.col("name"), description=F.col("words"), enqueued_by=F.col("author")
+    )
+    found = both_ways(frame, columns)
+    assert [row.reason for row in found] == [None] * 2 * len(rows)
+    wanted = [About.masked(*row) if any(row) else None for row in rows]
+    assert [command.about for command in judged(found)] == wanted * 2
+    assert ["about" in json.loads(bytes(row.value)) for row in found] == [any(row) for row in rows] * 2
+    assert not any(b"hunter22" in bytes(row.value) for row in found), "no secret is sent"
+
+
+def test_a_name_of_all_rows_goes_with_a_description_of_each(spark):
+    frame = spark.createDataFrame([(0, "of May"), (1, None)], "id long, words string")
+    said = {"name": "password=hunter22", "description": F.col("words"), "enqueued_by": F.lit(None)}
+    commands = judged(both_ways(frame, Columns("h", None, "id", LATER, **said)))
+    assert [command.about for command in commands] == [About("password=***", "of May"), About("password=***")] * 2
+    (literal, _) = enqueue_records(
+        frame, Columns("h", None, "id", LATER, name="x", enqueued_by="ann"), RULES, NOW
+    ).collect()
+    assert judged([literal])[0].about == About("x", None, "ann")
+    for wrong in ({"name": " x"}, {"name": 7}, {"name": "", "description": F.col("words")}):
+        with pytest.raises(ArgumentError, match="name"):
+            enqueue_records(frame, Columns("h", None, "id", LATER, **wrong), RULES, NOW)
+
+
+def test_what_may_be_no_name_or_description_is_refused_here_and_by_readers(spark):
+    labels = ["", " a", "x" * 201, "new\nline", "\u202e"]
+    rows = [(None, text, None) for text in ("", "x" * 2_001)]
+    rows += [(text, None, None) for text in labels] + [(None, None, text) for text in labels]
+    reasons = ["description_invalid"] * 2 + ["name_invalid"] * len(labels) + ["enqueued_by_invalid"] * len(labels)
+    texts = [(number, *row) for number, row in enumerate(rows)]
+    frame = spark.createDataFrame(texts, "id long, name string, words string, author string")
+    columns = Columns(
+        "h", None, "id", LATER, name=F.col("name"), description=F.col("words"), enqueued_by=F.col("author")
+    )
+    found = both_ways(frame, columns)
+    assert [row.reason for row in found] == reasons + [None] * len(rows)
+    assert all(isinstance(verdict, Rejection) for verdict in judged(found[len(rows) :]))
+    broken = columns._replace(name=F.expr("cast(X'ff41' as string)"))
+    assert {row.reason for row in enqueue_records(frame.limit(1), broken, RULES, NOW).collect()} == {"name_invalid"}
 
 
 def test_an_empty_frame_gives_no_records(spark):

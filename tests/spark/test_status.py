@@ -52,6 +52,7 @@ def view(spark):
 
 TASKS_OF_ALL_STATES = [task(name) for name in ("ready", "running", "retry", "done", "cancelled")] + [
     task("later", NOON + 60 * MINUTE), task("marked", cancel_offset=5),
+    task("said", about=("Invoices", "of May", "ann", "0" * 32)),
 ]  # fmt: skip
 COMPLETIONS_OF = [
     fact("done", 2, "failed", 9, error_class="E", error_message="m", error_stack="s", result=None),
@@ -73,11 +74,13 @@ def test_every_state_is_told_from_the_three_tables(spark, view):
             ("cancelled", "cancelled", 0, None, False), ("done", "failed", 2, None, False),
             ("later", "scheduled", 0, NOON + 60 * MINUTE, False),
             ("marked", "ready", 0, NOON, True), ("ready", "ready", 0, NOON, False), ("retry", "retry_wait", 1, NOON + 30 * MINUTE, False),
-            ("running", "running", 2, NOON, False),
+            ("running", "running", 2, NOON, False), ("said", "ready", 0, NOON, False),
         ],
         "uniqueness_key string, state string, attempts int, next_attempt_at timestamp, cancel_requested boolean",
     )  # fmt: skip
     assert_df_equality(found.select(*expected.columns).orderBy("uniqueness_key"), expected, ignore_nullable=True)
+    said = found.where("name IS NOT NULL").select("uniqueness_key", "name", "description", "enqueued_by").collect()
+    assert said == [("said", "Invoices", "of May", "ann")]
 
 
 def test_the_error_is_that_of_the_end_or_of_the_newest_attempt(view):

@@ -23,6 +23,7 @@ def main(address: str, settings: str, table: str, checkpoint: str) -> None:
         full = scheduler.enqueue_df(
             spark.range(3), handler=F.lit("h"), ordering_id="id", uniqueness_key=F.concat(F.lit("full-"), F.col("id")),
             payload=F.struct("id"), queue="mail", expires=F.lit("1h"), tags=F.array(F.lit("blue")),
+            name="Full", description=F.concat(F.lit("number "), F.col("id")), enqueued_by="ann",
         )  # fmt: skip
         keys = scheduler.status().select("ordering_id", "uniqueness_key", "scheduled_time")
         cancelled = scheduler.cancel_df(keys)

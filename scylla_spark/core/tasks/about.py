@@ -14,8 +14,13 @@ MAX_DESCRIPTION_CHARS: Final = 2_000
 _secrets: Final = Redaction()
 
 
+def is_label(text: str) -> bool:
+    """Returns True if a text may be a name: 1 to 200 printable characters, without spaces around them."""
+    return 0 < len(text) <= MAX_LABEL_CHARS and text.isprintable() and text == text.strip()
+
+
 def _label(text: str) -> str:
-    if not (0 < len(text) <= MAX_LABEL_CHARS and text.isprintable() and text == text.strip()):
+    if not is_label(text):
         raise ValueError(f"it has 1 to {MAX_LABEL_CHARS} printable characters, without spaces around them")
     return text
 

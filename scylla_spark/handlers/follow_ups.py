@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import encode
+from scylla_spark.core.tasks.about import about_of, is_label
 from scylla_spark.core.tasks.enqueue_options import enqueue_command, read_task
 from scylla_spark.core.tasks.follow_up import EVENT, MAX_NAME_CHARS, TASK, FollowUp, unique_key
 from scylla_spark.core.tasks.key import EARLIEST_US, TaskKey
@@ -50,7 +51,7 @@ def task(
 
     Args:
         parent: key of the task whose handler it is.
-        name: of the follow-up.
+        name: of the follow-up; one that a handler gave, and that may be the name of a task, is the task's, too.
         handler: name, or a registered function; None: the deployment's default handler.
         payload: a JSON object; of a function that declares a type of payload, a value of that.
         options: what else is said of it.
@@ -64,7 +65,8 @@ def task(
     lane = options.get("ordering_id")
     delay_us, at_us = _moment(options)
     key = TaskKey(max(at_us, EARLIEST_US), unique if lane is None else lane, unique)
-    command = enqueue_command(key, handler, payload, options, trace=trace)
+    about = about_of(None if name.startswith("#") or not is_label(name) else name, options.get("description"), None)
+    command = enqueue_command(key, handler, payload, options, trace=trace, about=about)
     try:
         record = encode(command, with_stamp=False).decode()
     except (ValueError, TypeError, RecursionError) as error:

@@ -10,6 +10,7 @@ import pytest
 from scylla_spark.core.engine import action
 from scylla_spark.core.records.command import CANCEL, Command, encode
 from scylla_spark.core.tables.progress import Basis
+from scylla_spark.core.tasks.about import About
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.enqueue_options import command_of, read_task
 from scylla_spark.core.tasks.follow_up import EVENT, MAX_FOLLOW_UPS, TASK, FollowUp, unique_key
@@ -208,6 +209,24 @@ def test_command_is_the_same_for_the_same_moment():
     )
     assert (command.payload, command.enqueued_us) == ('{"n":1}', NOW)
     assert json.loads(command.extra) == {"parent": str(PARENT)}
+
+
+def test_follow_up_has_its_name_a_description_and_a_channel():
+    options = {"description": "of May, password=hunter22", "notify": "ops", "tags": ["mail"]}
+    command = command_of(follow_ups.task(PARENT, "Invoices", "h", {}, options), PARENT, NOW)
+    assert command.about == About("Invoices", "of May, password=***")
+    assert command.tags == ("mail", "notify:ops")
+
+
+@pytest.mark.parametrize("name", ["#1", "two\nlines", " spaces "])
+def test_name_of_a_follow_up_that_is_no_title_is_none(name):
+    assert command_of(follow_ups.task(PARENT, name, "h", {}, {}), PARENT, NOW).about is None
+
+
+@pytest.mark.parametrize("wrong", [{"description": ""}, {"description": 7}, {"notify": "no name"}])
+def test_follow_up_with_a_wrong_description_or_channel_is_refused_at_once(wrong):
+    with pytest.raises(ArgumentError):
+        follow_ups.task(PARENT, "x", "h", {}, wrong)
 
 
 def test_time_that_is_over_becomes_that_of_the_parents_success():

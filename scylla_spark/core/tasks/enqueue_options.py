@@ -25,7 +25,6 @@ class EnqueueOptions(FollowUpOptions, total=False):
         unique: "open": of all tasks of its lane and uniqueness key, whatever their times, one is open at most: it ends as a
             `duplicate`, without a run, if an earlier one is. Default: keys with different times do not concern each other.
         name: a title for people, 1 to 200 printable characters; it need not be unique. Default: none.
-        description: what the task is for, at most 2,000 characters. Default: none.
         enqueued_by: who enqueues it, 1 to 200 printable characters. It is shown as unverified; through the HTTP API it is the name
             of the token, and verified. Default: not said.
     """
@@ -33,7 +32,6 @@ class EnqueueOptions(FollowUpOptions, total=False):
     uniqueness_key: str | None
     unique: str | None
     name: str | None
-    description: str | None
     enqueued_by: str | None
 
 

@@ -164,6 +164,7 @@ class FollowUpOptions(TypedDict, total=False):
         tags: at most 16 texts of at most 64 characters by which it is found. Default: none.
         notify: channel of the settings that is notified of its end, if its definition has `tasks`. It becomes the tag
             "notify:CHANNEL". Default: none.
+        description: what it is for, for people; at most 2,000 characters. Default: none.
         traceparent: trace and span that it belongs to, as W3C Trace Context writes them. Default: OpenTelemetry's current span, for
             a follow-up else that of its parent.
     """
@@ -178,6 +179,7 @@ class FollowUpOptions(TypedDict, total=False):
     expires: object
     tags: Iterable[str] | None
     notify: str | None
+    description: str | None
     traceparent: str | None
 
 
@@ -310,7 +312,8 @@ class TaskContext:
         Args:
             handler: name, or a registered function; None leaves it to `ingest.default_handler`.
             payload: a JSON object; of a function that declares a type of payload, a value of that. Default: empty.
-            name: tells it from others that this task enqueues; the last of a name counts. Default: its number in the attempt.
+            name: tells it from others that this task enqueues; the last of a name counts. It is also its title for people, if it
+                has only printable characters and no spaces around them. Default: its number in the attempt, and no title.
             **options: see `FollowUpOptions`.
 
         Raises:

@@ -86,6 +86,7 @@ class Catalogue(NamedTuple):
         asked: addresses of the dispatchers that own partitions.
         silent: those of them that did not answer.
         waiting: queue and handler of tasks that wait → why: NO_HANDLER, or NO_WORKER.
+        channels: name of a channel of notifications → True if tasks may name it; None: not all dispatchers report the same.
     """
 
     handlers: dict[str, tuple[KnownHandler, list[Holder]]]
@@ -93,6 +94,7 @@ class Catalogue(NamedTuple):
     asked: list[str]
     silent: list[str]
     waiting: Mapping[tuple[str, str], str] = MappingProxyType({})
+    channels: Mapping[str, bool] | None = None
 
 
 def catalogue(connection: Connection) -> Catalogue:
@@ -125,6 +127,24 @@ def warning_of(known: Catalogue, handler: str | None) -> str | None:
     near = difflib.get_close_matches(handler, known.handlers, 1)
     hint = f"Did you mean {near[0]!r}?" if near else "`scylla-spark handler list` shows those that are there."
     return f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its tasks wait until one has. {hint}"
+
+
+def channel_warning(known: Catalogue, channel: str) -> str | None:
+    """Returns what to say of a channel that a task names; None: tasks may name it, or dispatchers do not report one and the same.
+
+    Args:
+        known: what dispatchers told.
+        channel: its name.
+    """
+    channels = known.channels
+    if channels is None or channels.get(channel):
+        return None
+    if channel in channels:
+        hint = f"Set notify.channels.{channel}.tasks to true."
+        return f"The channel {channel!r} is not open to tasks: it is not notified of the end of this one. {hint}"
+    near = difflib.get_close_matches(channel, [name for name, is_open in channels.items() if is_open], 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Set notify.channels.{channel}, with tasks = true."
+    return f"There is no channel {channel!r}: no message is sent at the end of the task. {hint}"
 
 
 def check_payload(known: Catalogue, handler: str, payload: Mapping[str, Any]) -> None:
@@ -190,14 +210,16 @@ def _unlike_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[Any]:
             yield Mismatch(f"{value[:100]!r} does not match {pattern!r}", cause=error)
 
 
-def warnings_of(known: Catalogue, handlers: Iterable[str | None]) -> list[str]:
+def warnings_of(known: Catalogue, handlers: Iterable[str | None], channels: Iterable[str] = ()) -> list[str]:
     """Returns what to say of several names, each once.
 
     Args:
         known: what dispatchers told.
         handlers: the names.
+        channels: names of channels that tasks name.
     """
-    found = (warning_of(known, name) for name in sorted({name for name in handlers if name}))
+    found = [warning_of(known, name) for name in sorted({name for name in handlers if name})]
+    found += [channel_warning(known, name) for name in sorted(set(channels))]
     return [warning for warning in found if warning is not None]
 
 
@@ -231,7 +253,7 @@ def missing_words(missing: Mapping[str, list[str]]) -> list[str]:
 
 
 class HandlerWarnings:
-    """Warns of handlers that no dispatcher has, whoever names them.
+    """Warns of handlers that no dispatcher has, and of channels that no task may name.
 
     Args:
         connection: to the deployment.
@@ -239,11 +261,11 @@ class HandlerWarnings:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._asked: set[str] = set()
+        self._asked: set[tuple[bool, str]] = set()
 
-    def of(self, handlers: Iterable[str | None]) -> list[str]:
-        """Returns what to say of these names; nothing where dispatchers cannot be asked."""
-        return warnings_of(known_handlers(self._connection), handlers)
+    def of(self, handlers: Iterable[str | None], channels: Iterable[str] = ()) -> list[str]:
+        """Returns what to say of these names of handlers and channels; nothing where dispatchers cannot be asked."""
+        return warnings_of(known_handlers(self._connection), handlers, channels)
 
     def of_schedules(self) -> list[str]:
         """Returns a sentence for each handler that stored schedules run and no dispatcher has."""
@@ -260,16 +282,17 @@ class HandlerWarnings:
         addresses = sorted({address for number in partitions if (address := reader.owner(number))})
         return gathered((address, ask(address, "handlers")) for address in addresses).waiting
 
-    def log(self, handlers: Iterable[str | None]) -> None:
+    def log(self, handlers: Iterable[str | None], channels: Iterable[str] = ()) -> None:
         """Logs warnings, of each name once, from a thread of its own: who enqueues waits for no dispatcher."""
-        new = {name for name in handlers if name} - self._asked
+        new = {(False, name) for name in handlers if name}.union((True, name) for name in channels) - self._asked
         if new and len(self._asked) < _MOST:
             self._asked |= new
             threading.Thread(target=self._log, args=(new,), name="handler-warnings", daemon=True).start()
 
-    def _log(self, names: set[str]) -> None:
+    def _log(self, names: set[tuple[bool, str]]) -> None:
+        handlers, channels = ([name for is_channel, name in names if is_channel is wanted] for wanted in (False, True))
         try:
-            for warning in self.of(names):
+            for warning in self.of(handlers, channels):
                 _log.warning(warning)
         except Exception:  # such as a connection that was closed meanwhile: nobody is warned then
             _log.debug("dispatchers cannot be asked for their handlers", exc_info=True)
@@ -284,11 +307,14 @@ def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
     found: dict[str, tuple[KnownHandler, list[Holder]]] = {}
     differs, asked, silent = set(), [], []
     waiting: dict[tuple[str, str], str] = {}
+    channels: list[dict[str, bool] | None] = []
     for address, answer in told:
         asked.append(address)
         if answer is None:
             silent.append(address)
+            channels.append(None)
             continue
+        channels.append(_channels(answer.get("channels")))
         for field, reason in (("waiting_for_workers", NO_WORKER), ("waiting", NO_HANDLER)):
             waiting |= dict.fromkeys(told_rows(answer.get(field), {"queue": str, "handler": str}), reason)
         since = answer.get("since")
@@ -297,7 +323,15 @@ def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
             holders.append(Holder(address.removeprefix("http://"), since[:40] if isinstance(since, str) else ""))
             if one != first:
                 differs.add(one.name)
-    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent, waiting)
+    agreed = channels[0] if channels and all(one == channels[0] for one in channels) else None
+    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent, waiting, agreed)
+
+
+def _channels(value: object) -> dict[str, bool] | None:
+    """The channels that a dispatcher reports; None: it reports none that can be believed."""
+    if not isinstance(value, dict) or len(value) > _MOST:
+        return None
+    return value if all(isinstance(is_open, bool) for is_open in value.values()) else None
 
 
 def _handlers(value: object) -> list[KnownHandler]:

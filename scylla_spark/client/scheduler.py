@@ -24,6 +24,7 @@ from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.core.tasks.key import Name, TaskKey, instant_us
+from scylla_spark.core.tasks.tags import channels_in
 from scylla_spark.core.tasks.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.definitions.notification_rule import NotificationRule
@@ -158,7 +159,7 @@ class Scheduler:
             repeated = named and same_enqueue.stands(self.connection, command, error)
             if not repeated:
                 raise
-        self.handler_warnings.log([command.handler])
+        self.handler_warnings.log([command.handler], channels_in(command.tags))
         return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler), repeated=repeated)
 
     def task(self, key: TaskKey | str) -> TaskHandle:
@@ -198,7 +199,7 @@ class Scheduler:
         """
         refused: list[Refused] = []
         keys: list[TaskKey] = []
-        handlers: set[str | None] = set()
+        handlers, channels = set[str | None](), set[str]()
         futures, sender = [], self.connection.sender
         try:
             for index, task in enumerate(tasks):
@@ -211,11 +212,12 @@ class Scheduler:
                 futures.append(sender.begin(record))
                 keys.append(command.key)
                 handlers.add(command.handler)
+                channels.update(channels_in(command.tags))
         except Exception as error:
             sender.finish(futures)
             raise broken_off(error, tuple(keys), tuple(refused)) from error
         ends = sender.finish(futures)
-        self.handler_warnings.log(handlers)
+        self.handler_warnings.log(handlers, channels)
         return EnqueueResult(self.connection, len(futures), ends, tuple(refused), keys=tuple(keys))
 
     def enqueue_unique(
@@ -236,7 +238,7 @@ class Scheduler:
         options["uniqueness_key"] = key
         command = enqueue_arguments.command(now_us(), handler, payload, **options)
         self._unique_keys.send(command)
-        self.handler_warnings.log([command.handler])
+        self.handler_warnings.log([command.handler], channels_in(command.tags))
         return TaskHandle(self.connection, command.key, enqueue_arguments.returned_by(handler))
 
     def enqueue_unique_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
@@ -592,11 +594,11 @@ class Scheduler:
         expires: object = None,
         tags: Iterable[str] | Column | None = None,
         unique: str | None = None,
-    ) -> EnqueueResult:
-        """Enqueues one task per row, through Spark's Kafka sink.
         name: str | Column | None = None,
         description: str | Column | None = None,
         enqueued_by: str | Column | None = None,
+    ) -> EnqueueResult:
+        """Enqueues one task per row, through Spark's Kafka sink.
 
         Args:
             df: any frame; it is evaluated twice, first to check all rows. snake_case names find camelCase columns and vice versa.
@@ -612,11 +614,11 @@ class Scheduler:
                 seconds or texts such as "10m"; null: it does not. Default: none does.
             tags: of all of them, at most 16 short texts, or a column of arrays of texts; null: none.
             unique: "open": each ends as a duplicate if an earlier task of its lane and uniqueness key is open. Default: none does.
-
-        Returns:
             name: a title of all tasks, or a column of texts; null: none. Bounds are those of `EnqueueOptions`.
             description: what all tasks are for, or a column of texts.
             enqueued_by: who enqueues them, or a column of texts; it is shown as unverified.
+
+        Returns:
             Once Kafka has acknowledged every row.
 
         Raises:
@@ -650,11 +652,11 @@ class Scheduler:
         expires: object = None,
         tags: Iterable[str] | Column | None = None,
         unique: str | None = None,
-        trigger: object = "1s",
-    ) -> StreamingQuery:
         name: str | Column | None = None,
         description: str | Column | None = None,
         enqueued_by: str | Column | None = None,
+        trigger: object = "1s",
+    ) -> StreamingQuery:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
 
         Unlike `enqueue_df` it checks nothing: a row that the rules refuse becomes a row of `rejected`, and the stream goes on.
@@ -675,11 +677,11 @@ class Scheduler:
             expires: duration or column.
             tags: of all tasks, or a column.
             unique: "open", or None.
-        """
-        from scylla_spark.client.tasks import frames
             name: text or column.
             description: text or column.
             enqueued_by: text or column.
+        """
+        from scylla_spark.client.tasks import frames
 
         columns = frames.Columns(
             handler=handler, ordering_id=ordering_id, uniqueness_key=uniqueness_key, scheduled_time=scheduled_time, payload=payload,

@@ -70,7 +70,8 @@ def known(tmp_path_factory):
 @pytest.fixture
 def dispatcher(known):
     """The address of what answers as a dispatcher does."""
-    told = json.dumps(describe_handlers(known, 1_767_225_600_000_000)).encode()
+    channels = {"channels": {"ops": True, "desk": False}}
+    told = json.dumps(describe_handlers(known, 1_767_225_600_000_000) | channels).encode()
     server = MetricsServer(Metrics())
     server.answer({"/handlers": Route(lambda _query: Reply(JSON, told))})
     server.start()
@@ -179,6 +180,34 @@ def test_whoever_enqueues_for_a_handler_that_nobody_has_is_warned(client, site):
     assert len(site.connection.sent) == 2, "it is sent all the same: a worker may have it, or a dispatcher of tomorrow"
 
 
+def test_an_enqueue_is_warned_of_a_channel_that_is_unknown_or_closed_to_tasks(client):
+    told = {
+        name: client.post("/v1/tasks", json={"handler": "remind", "notify": name}).json()["warning"]
+        for name in ("ops", "desk", "opz", "x")
+    }
+    assert told["ops"] is None
+    assert told["desk"].endswith("Set notify.channels.desk.tasks to true.")
+    assert told["opz"] == "There is no channel 'opz': no message is sent at the end of the task. Did you mean 'ops'?"
+    assert told["x"].endswith("Set notify.channels.x, with tasks = true.")
+    both = client.post("/v1/tasks", json={"handler": "remnd", "tags": ["notify:desk"]}).json()["warning"]
+    assert "Did you mean 'remind'? The channel 'desk' is not open to tasks" in both
+    lines = "".join(json.dumps({"handler": "remind", "notify": name}) + "\n" for name in ("opz", "ops", "opz"))
+    bulk = client.post("/v1/tasks:bulk", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert len(json.loads(bulk.text.splitlines()[-1])["warnings"]) == 1
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [[None], [{}], [{"channels": 7}], [{"channels": {"ops": 1}}], [{"channels": {"ops": True}}, {"channels": {}}],
+     [{"channels": {}}, None], []],
+)  # fmt: skip
+def test_no_channel_is_judged_unless_all_dispatchers_report_the_same(answers):
+    found = gathered((f"http://a:{number}", answer) for number, answer in enumerate(answers))
+    assert handlers.warnings_of(found, [], ["opz"]) == []
+    agreed = gathered((f"http://a:{number}", {"channels": {"ops": True}}) for number in range(2))
+    assert len(handlers.warnings_of(agreed, [], ["opz", "opz", "ops"])) == 1
+
+
 def test_whoever_enqueues_many_is_warned_once_of_each_handler_that_nobody_has(client):
     lines = "".join(json.dumps({"handler": name}) + "\n" for name in ("remnd", "remind", "remnd"))
     last = client.post(
@@ -211,8 +240,9 @@ def test_whoever_stores_a_set_of_schedules_is_warned_once_of_each_handler_that_i
 
 
 def told_by(monkeypatch, *rows):
-    """Warnings where a dispatcher tells of these handlers."""
-    monkeypatch.setattr(handlers, "catalogue", lambda connection: gathered([("http://a:1", {"handlers": list(rows)})]))
+    """Warnings where a dispatcher tells of these handlers, and of the open channel "ops"."""
+    told = {"handlers": list(rows), "channels": {"ops": True}}
+    monkeypatch.setattr(handlers, "catalogue", lambda connection: gathered([("http://a:1", told)]))
     return handlers.HandlerWarnings(None)
 
 
@@ -230,18 +260,19 @@ def test_the_command_that_enqueues_warns_of_an_unknown_handler_and_of_a_repeat(m
         enqueue=lambda handler, *_, **__: sent.append(handler) or SimpleNamespace(key="k", repeated=True),
     )
     monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(scheduler))
-    assert cli.run(["task", "enqueue", "sum_flie"]) == 0
+    assert cli.run(["task", "enqueue", "sum_flie", "--notify", "opz"]) == 0
     told = capsys.readouterr().err
     assert (sent, "Did you mean 'sum_file'?" in told, "Nothing was sent: " in told) == (["sum_flie"], True, True)
+    assert "Did you mean 'ops'?" in told
 
 
 def test_python_is_warned_once_of_each_name_and_waits_for_no_dispatcher(monkeypatch):
     warnings, logged = told_by(monkeypatch, row(name="sum_file")), []
     monkeypatch.setattr(handlers, "_log", SimpleNamespace(warning=logged.append))
     for _ in range(3):
-        warnings.log(["sum_flie", None])
-    assert holds(lambda: logged)
-    assert ["Did you mean 'sum_file'?" in one for one in logged] == [True]
+        warnings.log(["sum_flie", None], ["opz"])
+    assert holds(lambda: len(logged) == 2)
+    assert [one.rpartition("Did you mean ")[2] for one in logged] == ["'sum_file'?", "'ops'?"]
 
 
 def test_the_command_that_stores_schedules_warns_of_a_handler_that_no_dispatcher_has(monkeypatch, capsys, tmp_path):

@@ -22,6 +22,7 @@ from scylla_spark.api.tasks.arrow_upload import rows_of, task_of
 from scylla_spark.api.tasks.views import NewTask
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.tasks.key import id_of
+from scylla_spark.core.tasks.tags import channels_in
 from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError
 from scylla_spark.io.kafka.command_sender import ACKNOWLEDGED_S, left_s
 
@@ -50,7 +51,7 @@ class BulkItemView(BaseModel):
     refused: int | None = None
     warnings: Annotated[
         list[str] | None,
-        Field(description="In the last line: handlers that no dispatcher has; left out where there are none"),
+        Field(description="In the last line: unknown handlers and channels; left out where there are none"),
     ] = None
 
 
@@ -143,6 +144,7 @@ class _Answers:
         self._index = 0
         self._accepted = 0
         self._handlers: set[str] = set()
+        self._channels: set[str] = set()
         self._text = bytearray()
         self._lost: UnreachableError | None = None  # Kafka was waited for once: that is the answer of all that follow
         self._waiting: deque[tuple[int, Any, Any]] = deque()  # index, id or problem, future
@@ -173,7 +175,7 @@ class _Answers:
     def whole(self) -> bytes:
         """The answer."""
         self._settle(0)
-        warnings = self._api.handlers.all_unknown(self._handlers)
+        warnings = self._api.handlers.all_unknown(self._handlers, self._channels)
         counts = {"accepted": self._accepted, "refused": self._index - self._accepted}
         self._say(counts | ({"warnings": warnings} if warnings else {}))
         return bytes(self._text)
@@ -210,6 +212,8 @@ class _Answers:
         command = task.new_command(now_us())
         if command.handler is not None and len(self._handlers) < _MOST_HANDLERS:
             self._handlers.add(command.handler)
+        if command.tags and len(self._channels) < _MOST_HANDLERS:
+            self._channels.update(channels_in(command.tags))
         sender = self._api.scheduler.connection.sender
         record = sender.record(command)
         if self._lost is not None:

@@ -12,6 +12,7 @@ import anyio.to_thread
 from scylla_spark.client.handlers import Catalogue, warning_of, warnings_of
 from scylla_spark.clock import boot_us
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.tasks.tags import channels_in
 from scylla_spark.errors import SchedulerError
 from scylla_spark.log import get_logger
 
@@ -47,13 +48,13 @@ class KnownHandlers:
         return self._known
 
     async def warning(self, command: Command) -> str | None:
-        """Returns a warning if no dispatcher has the handler of a task. None: one has it, or the handlers are not known.
+        """Returns a warning if no dispatcher has the handler of a task, or no task may name its channel. None: nothing is known of that.
 
         Args:
             command: that was sent. Of a queue of workers it may be theirs: they tell nobody what they can run.
         """
         await self.fresh()
-        return self.unknown(command.handler)
+        return " ".join(self.all_unknown([command.handler], channels_in(command.tags))) or None
 
     async def fresh(self) -> None:
         """Looks again where the last look is long ago; see `_renew`."""
@@ -68,9 +69,9 @@ class KnownHandlers:
         """Returns why due tasks of a queue and handler wait, as their dispatcher reported last (`Catalogue.waiting`). None: not known."""
         return None if self._known is None or handler is None else self._known.waiting.get((queue, handler))
 
-    def all_unknown(self, handlers: Iterable[str | None]) -> list[str]:
-        """The same of several names, each once."""
-        return [] if self._known is None else warnings_of(self._known, handlers)
+    def all_unknown(self, handlers: Iterable[str | None], channels: Iterable[str] = ()) -> list[str]:
+        """The same of several names of handlers and channels, each once."""
+        return [] if self._known is None else warnings_of(self._known, handlers, channels)
 
     async def _renew(self) -> None:
         """Begins to look; waits for it only where nothing was ever seen."""

@@ -114,7 +114,7 @@ def enqueue(
             name=name, description=description, enqueued_by=author() or None,
             unique=OPEN_NAME if unique else None,
         )  # fmt: skip
-        for warning in scheduler.handler_warnings.of([handler]):
+        for warning in scheduler.handler_warnings.of([handler], [notify] if notify else ()):
             cli.output.say(warning)
     if handle.repeated:
         cli.output.say("Nothing was sent: the task of this key has ended, or the same was enqueued before.")
@@ -145,7 +145,8 @@ def import_(
             report = {"sent": result.sent, "refused": len(refused)}
         else:
             return
-        for warning in scheduler.handler_warnings.of(task.get("handler") for task in tasks):
+        channels = [channel for task in tasks if isinstance(channel := task.get("notify"), str)]
+        for warning in scheduler.handler_warnings.of((task.get("handler") for task in tasks), channels):
             cli.output.say(warning)
     for line in refused[:10]:
         cli.output.say(f"row {line.index + 1}: {line.detail}")

@@ -87,6 +87,8 @@ class Description:
     def _handlers(self, engine: Engine, _now: int) -> dict[str, Any]:
         waiting = describe_waiting(engine, self._dispatcher.shortages())
         told = {"waiting": waiting["no_handler"], "waiting_for_workers": waiting["no_worker"]}
+        channels = self._dispatcher.settings.notify.channels
+        told["channels"] = {name: channel.tasks for name, channel in channels.items()}
         return describe_handlers(self._dispatcher.handlers, self._since_us) | told
 
     def _lane(self, query: Mapping[str, str]) -> Reply:

@@ -54,7 +54,7 @@ class CrashSite(Place):
     def __init__(self, folder: Path, receiver: Receiver, stories: Mapping[str, Sequence[Callable[..., Any]]]) -> None:
         super().__init__(folder)
         self.environment["SCYLLASPARK_NOTIFY__CHANNELS"] = json.dumps(
-            {"ops": {"kind": "webhook", "url": receiver.url, "secret": SECRET}}
+            {"ops": {"kind": "webhook", "url": receiver.url, "secret": SECRET, "tasks": True}}
         )
         self.environment["SCYLLASPARK_NOTIFY__PRIVATE_ADDRESSES"] = "true"
         self.receiver = receiver

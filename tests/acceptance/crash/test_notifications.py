@@ -9,18 +9,34 @@ from tests.acceptance.place import PATIENCE
 from tests.support.waiting import eventually, holds
 
 
-def messages(receiver):
-    """What came, each message once; those that came again came as they were, and all are signed."""
+def messages(receiver, rule="broken"):
+    """What came of a rule, each message once; those that came again came as they were, and all are signed."""
     found = {}
     for one in receiver.received:
         again = signed(one.headers["webhook-id"], int(one.headers["webhook-timestamp"]), one.body, key_of(SECRET))
         assert one.headers["webhook-signature"] == again["webhook-signature"]
         assert found.setdefault(one.headers["webhook-id"], one.body) == one.body
-    return [json.loads(body)["data"] for body in found.values()]
+    return [one for body in found.values() if (one := json.loads(body)["data"])["rule"] == rule]
 
 
-def told(receiver):
-    return [(one["event"], one["notice"], one["count"]) for one in messages(receiver)]
+def told(receiver, rule="broken"):
+    return [(one["event"], one["notice"], one["count"]) for one in messages(receiver, rule)]
+
+
+@across("killed")
+def test_the_end_of_each_task_that_names_a_channel_is_reported_across_a_kill(site):
+    client, gate = site.client(), site.folder / "asked"
+    asks = {"ordering_id": "asks", "notify": "ops", "retry": Retry(0)}
+    tasks = [client.enqueue("says", {"says": says}, **asks) for says in ([1], [])]
+    tasks.append(client.enqueue("work", {"until": str(gate)}, **asks | {"retry": Retry()}))
+    ends = [("succeeded", "first", 1), ("failed", "first", 1)]
+    eventually(lambda: told(site.receiver, "task") == ends, PATIENCE, "two ends", lambda: told(site.receiver, "task"))
+    eventually(lambda: "Did you mean 'ops'?" in "".join(client.handler_warnings.of([], ["opz"])), PATIENCE)
+    yield
+    gate.touch()
+    ends.append(("succeeded", "first", 1))
+    eventually(lambda: told(site.receiver, "task") == ends, PATIENCE, "three ends", lambda: told(site.receiver, "task"))
+    assert [one["key"] for one in messages(site.receiver, "task")] == [str(task.key) for task in tasks]
 
 
 @across("killed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime
 
 import pytest
@@ -129,3 +130,30 @@ def test_the_status_of_a_task_shows_it():
         status = w.enqueue("seen", {}, name="Invoices", description="of May", enqueued_by="ann").status()
         assert (status.name, status.description, status.enqueued_by) == ("Invoices", "of May", "ann")
         assert not status.enqueued_by_verified
+
+
+PARTS = (
+    "password", "authorization", "cookie", "token", "bearer ", "basic ", "://", "u", ":", "@", "=", "/", " ", "\n", '"', "'", "\\",
+    "&", "{", ";", "***", "abcdefgh12",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_mask_over_a_masked_text_changes_nothing(seed):
+    chance = random.Random(seed)
+    for _ in range(300):
+        text = "".join(chance.choices(PARTS, k=chance.randrange(1, 40)))
+        masked = About.masked(text, text, None)
+        assert About.masked(masked.name, masked.description, None) == masked, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{://authorization:/{Bearer@://&@password{@abcdefgh12", "://" + "u:p@" * 400,
+     "authorization basic authorization\\=\ntoken= \"\"authorization'"],
+)  # fmt: skip
+def test_the_proof_of_a_contrived_text_holds_after_the_reader_has_masked_it_again(text):
+    about = About.masked(None, text, "ann")
+    found = read_back(signed(TASK._replace(about=about), "ann", SECRET, None))
+    assert found.about.description == about.description
+    assert is_proven(found, SECRET)

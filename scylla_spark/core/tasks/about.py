@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from scylla_spark.core.access.redaction import Redaction
+from scylla_spark.core.access.redaction import MASK, Redaction
 from scylla_spark.errors import ArgumentError, shown
 
 MAX_LABEL_CHARS: Final = 200
 MAX_DESCRIPTION_CHARS: Final = 2_000
 _secrets: Final = Redaction()
+_MOST_MASKED: Final = 8  # times; a mask or a cut may leave text that looks like another secret, mostly once
 
 
 def is_label(text: str) -> bool:
@@ -52,6 +53,8 @@ class About(NamedTuple):
     ) -> About:
         """These texts with a mask in place of each secret that `Redaction` finds; never longer than is allowed.
 
+        What it returns is not changed by another call: the API signs it, and each reader masks it again.
+
         Args:
             name: a title.
             description: what the task is for.
@@ -59,11 +62,20 @@ class About(NamedTuple):
             proof: the signature.
         """
         return cls(
-            name and _secrets.text(name)[:MAX_LABEL_CHARS],
-            description and _secrets.text(description)[:MAX_DESCRIPTION_CHARS],
+            name and _masked(name, MAX_LABEL_CHARS),
+            description and _masked(description, MAX_DESCRIPTION_CHARS),
             enqueued_by,
             proof,
         )
+
+
+def _masked(text: str, most_chars: int) -> str:
+    """Masks a text until nothing changes; one that goes on changing is masked as a whole."""
+    for _ in range(_MOST_MASKED):
+        before, text = text, _secrets.text(text)[:most_chars]
+        if text == before:
+            return text
+    return MASK
 
 
 NOTHING_SAID: Final = About()

@@ -7,6 +7,8 @@ import json
 import os
 import secrets
 import socket
+import ssl
+import struct
 import threading
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.tasks.attempt_note import WorkNote
 from scylla_spark.core.tasks.key import TaskKey
 from scylla_spark.core.tasks.task import Invocation
+from scylla_spark.executors.remote import resident
 from scylla_spark.executors.remote.certificate import server_context
 from scylla_spark.executors.remote.frames import BEAT, DRAIN, TASKS
 from scylla_spark.executors.remote.handshake import Ticket, nonce, proof_of_dispatcher
@@ -201,6 +204,23 @@ def test_heartbeats_are_not_written_into_the_midst_of_other_frames(started, encr
             frames += reader.feed(received)
             assert reader.fault == ""
         assert all(len(frame) == 3 for frame in frames)
+
+
+def test_a_connection_that_breaks_before_it_is_encrypted_is_closed(monkeypatch):
+    made = []
+    wrap = ssl.SSLContext.wrap_socket
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", lambda *given: made.append(wrap(*given)) or made[-1])
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so that its end is a reset
+        theirs.close()
+        ours.settimeout(10)
+        with pytest.raises(ConnectionResetError):
+            ours.recv(1)
+        with pytest.raises(OSError, match="not connected"):
+            resident._encrypted(ours, bytes(32))
+    assert [one.fileno() for one in made] == [-1]
 
 
 @pytest.mark.slow

@@ -339,8 +339,11 @@ def _encrypted(connection: socket.socket, certificate: bytes) -> socket.socket:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # the certificate is known, whoever signed it
     wrapped = context.wrap_socket(connection)
-    shown = wrapped.getpeercert(binary_form=True)
-    if shown is None or not is_equal(hashlib.sha256(shown).hexdigest(), certificate.hex()):
+    try:
+        shown = wrapped.getpeercert(binary_form=True)  # fails where the connection had broken before the handshake
+        if shown is None or not is_equal(hashlib.sha256(shown).hexdigest(), certificate.hex()):
+            raise ProtocolError("another certificate than that of this job's dispatcher")
+    except BaseException:
         wrapped.close()
-        raise ProtocolError("another certificate than that of this job's dispatcher")
+        raise
     return wrapped

@@ -220,11 +220,11 @@ def test_a_schedule_waits_until_a_queue_has_little_to_do(deployment, scheduler, 
     key = scheduler.enqueue("work", {"until": str(go)}, queue="bulk").key
     eventually(lambda: [run for run in deployment.history() if run.key == key], PATIENCE)
     scheduler.put_schedules(
-        Schedule("first", "work", Trigger.event("look"), constraints=[Constraint.load(running=1, queue="bulk")]),
+        Schedule("busy", "work", Trigger.event("look"), constraints=[Constraint.load(running=1, queue="bulk")]),
         Schedule("calm", "work", Trigger.event("calm"), constraints=[Constraint.load(running=0, queue="bulk")]),
     )
     scheduler.emit("look")
-    eventually(lambda: runs_of(deployment, "first"), PATIENCE, "the planner has the figures of the dispatcher")
+    eventually(lambda: runs_of(deployment, "busy"), PATIENCE, "the planner has the figures of the dispatcher")
     scheduler.emit("calm")
     eventually(lambda: [row["verdict"] for row in fires_of(deployment, "calm")] == ["waiting"], PATIENCE)
     assert not begun(deployment, "calm")

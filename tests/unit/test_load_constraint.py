@@ -98,6 +98,24 @@ def test_a_run_waits_until_the_queue_has_little_to_do(plan: PlannerHarness) -> N
     assert plan.fires[-1]["why"] == ""
 
 
+def test_the_minute_begins_when_the_first_schedule_wants_figures() -> None:
+    plan = PlannerHarness()
+    plan.pass_s(600)  # nobody asks the dispatchers meanwhile
+    for _ in range(2):
+        plan.put("low", EVENT, constraints=[CALM])
+        plan.event("e")
+        assert (plan.sent, waits_for(plan)) == ([], "there are no figures of the load of the queue 'bulk' yet")
+        plan.ask("delete", names=["low"])
+        plan.pass_s(600)
+    plan.put("low", EVENT, constraints=[CALM])
+    plan.pass_s(59)
+    plan.put("low", EVENT, constraints=[CALM], note="other words")
+    plan.event("e")
+    assert not plan.sent
+    plan.pass_s(1)
+    assert len(plan.sent) == 1
+
+
 def test_without_figures_for_a_minute_the_run_is_launched_and_its_row_says_so(plan: PlannerHarness) -> None:
     figures(plan, ready=2)
     plan.event("e")

@@ -444,6 +444,10 @@ class Launching:
         """Returns what an active run counts for."""
         return self._runs.groups(key)
 
+    def expect_load(self, now: int) -> None:
+        """Figures of the load are asked for from now on: those of before are not known, and the time without any begins."""
+        self._runs.load = Load(now)
+
     def calm(self, load: Load, now: int) -> list[str]:
         """Takes new figures of the load; schedules with jobs that may be launched by them. Each limit is judged once.
 

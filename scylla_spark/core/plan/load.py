@@ -47,7 +47,7 @@ class Load:
     """The newest figures, and the runs that the planner has launched since: those count as ready.
 
     Args:
-        at_us: when dispatchers were asked, or since when there is a planner that knows no figures, microseconds since the epoch.
+        at_us: when dispatchers were asked, or since when figures are wanted and none are known, microseconds since the epoch.
         queues: queue → figures; a queue that is missing has nothing to do. None: nothing is known.
         before: what was known before; its launches after `at_us` are not in the figures.
     """

@@ -174,6 +174,8 @@ class Definitions:
         }  # fmt: skip
         if "starts" in keys:
             fields["since_us"] = now
+        if LOAD_KEY in keys and not self.listeners.get(LOAD_KEY):
+            self._launching.expect_load(now)
         if old is not None and goes_on:
             fields |= {"cursor_us": old.cursor_us, "next_us": old.next_us}
             fields |= {name: value for name in ("kept_us", "since_us") if (value := getattr(old, name))}

@@ -24,7 +24,7 @@ class Sender:
 
 
 def api(sender):
-    handlers = SimpleNamespace(all_unknown=lambda names: [])
+    handlers = SimpleNamespace(all_unknown=lambda *_: [])
     return SimpleNamespace(scheduler=SimpleNamespace(connection=SimpleNamespace(sender=sender)), handlers=handlers)
 
 

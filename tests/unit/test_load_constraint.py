@@ -100,7 +100,7 @@ def test_a_run_waits_until_the_queue_has_little_to_do(plan: PlannerHarness) -> N
 
 def test_the_minute_begins_when_the_first_schedule_wants_figures() -> None:
     plan = PlannerHarness()
-    plan.pass_s(600)  # nobody asks the dispatchers meanwhile
+    plan.pass_s(600)  # dispatchers are not asked meanwhile
     for _ in range(2):
         plan.put("low", EVENT, constraints=[CALM])
         plan.event("e")

@@ -386,9 +386,9 @@ def test_no_token_in_a_path_is_written_down(site, monkeypatch, path, scopes):
         for method in ("PUT", "POST", "DELETE"):
             answer = client.request(method, path, headers=headers if scopes else {}, content=b"hi")
             assert answer.status_code >= 400
-            assert "abab" not in answer.text
+            assert "ab" * 5 not in answer.text
     assert [line for line in lines if line["event"] == "audit"]
-    assert "abab" not in repr((lines, trail))
+    assert "ab" * 5 not in repr((lines, trail))
 
 
 def test_calls_of_one_lease_are_known_by_its_digest(site):

@@ -1,6 +1,7 @@
 """Ingest that writes what the topics hold, and ends: for a job that runs every so often instead of always."""
 
 import threading
+from datetime import timedelta
 
 from scylla_spark.processes.deployment import Deployment
 from scylla_spark.schemas import DEFERRED, TASKS
@@ -12,7 +13,10 @@ FAR = 10 * HOUR
 
 
 def test_it_ends_when_all_is_written_and_either_kind_goes_on_where_the_other_ended(spark, settings):
-    ingest = settings.ingest.model_copy(update={"available_now": True, "max_records": 2})
+    # with this trigger a streaming query lets few records wait
+    ingest = settings.ingest.model_copy(
+        update={"available_now": True, "max_records": 2, "trigger": timedelta(seconds=10)}
+    )
     once = settings.model_copy(update={"ingest": ingest})
 
     def written_once():

@@ -418,7 +418,7 @@ class Ingest:
             }
         )
         wait = self.settings.ingest.trigger * _TRIGGERS_WAITED
-        if wait >= _LEAST_WAIT:
+        if wait >= _LEAST_WAIT and not self.settings.ingest.available_now:  # what would wait there would not be written
             reader = reader.option("minOffsetsPerTrigger", str(_SMALL_BATCH))
             reader = reader.option("maxTriggerDelay", f"{int(wait.total_seconds())}s")
         return reader.load()
